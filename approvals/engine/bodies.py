@@ -1,0 +1,87 @@
+"""Runs the bodies that authors write, with what they may not do made impossible or noticed."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.db import connections
+
+from approvals.errors import StepTimeout, StepWrites
+
+_WRITE = re.compile(
+    r"^\s*(?:/\*.*?\*/\s*)?(?:insert|update|delete|merge|replace|truncate|create|alter|drop|grant|copy|call|lock|vacuum)\b"
+    r"|^\s*with\b.*\b(?:insert\s+into|update\s+\S+\s+set|delete\s+from|merge\s+into)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _refuse_writes(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
+    text = sql if isinstance(sql, str) else str(sql)
+    if _WRITE.search(text):
+        raise StepWrites(statement=text[:80])
+    return execute(sql, params, many, context)
+
+
+@contextmanager
+def reading_only() -> Iterator[None]:
+    """Refuses every writing statement of this thread's connections with StepWrites."""
+    with ExitStack() as stack:
+        for connection in connections.all():
+            stack.enter_context(connection.execute_wrapper(_refuse_writes))
+        yield
+
+
+def call(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], timeout: timedelta | None
+) -> Any:
+    """The result of a plain or async function. Raises StepTimeout past `timeout`, else what it raises."""
+    if timeout is None:
+        return _plain(fn, args, kwargs)
+    return _in_thread(fn, args, kwargs, timeout)
+
+
+def _plain(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(fn):
+        # async_to_sync, not asyncio.run: ORM calls come back to this thread, and so under its write guard.
+        return async_to_sync(fn)(*args, **kwargs)
+    result = fn(*args, **kwargs)
+    if inspect.iscoroutine(result):
+        return async_to_sync(_await)(result)
+    return result
+
+
+async def _await(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _in_thread(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], timeout: timedelta
+) -> Any:
+    """A thread cannot be ended from outside: past the timeout it is abandoned, and its result ignored."""
+    outcome: list[tuple[bool, Any]] = []
+
+    def work() -> None:
+        try:
+            with reading_only():
+                outcome.append((True, _plain(fn, args, kwargs)))
+        except BaseException as error:
+            outcome.append((False, error))
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=work, name=f"step {getattr(fn, '__name__', fn)}", daemon=True)
+    thread.start()
+    thread.join(timeout.total_seconds())
+    if not outcome:
+        raise StepTimeout(seconds=timeout.total_seconds())
+    done, value = outcome[0]
+    if not done:
+        raise value
+    return value

@@ -1,0 +1,93 @@
+"""What the journal of a run holds, by position: what replay answers from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from approvals.models import Entry
+
+CLOSINGS = frozenset({"wait.resolve", "wait.expire", "wait.cancel"})
+_ENDS = (".complete", ".fail")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One entry at a position. `data` is JSON text."""
+
+    seq: int
+    kind: str
+    name: str
+    digest: str
+    data: str
+
+    def read(self) -> Any:
+        """Its data."""
+        return json.loads(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How a wait closed, and when in journal order."""
+
+    seq: int
+    wait_id: UUID
+    outcome: str
+    value: Any
+
+
+@dataclass
+class History:
+    """The recorded positions of a run and the closings of its waits."""
+
+    positions: dict[int, list[Recorded]] = field(default_factory=dict)
+    closed: dict[UUID, Closed] = field(default_factory=dict)
+    highest: int = 0
+    effects: bool = False
+    waits: bool = False
+
+    @classmethod
+    def load(cls, run_id: UUID) -> History:
+        """Reads the journal of a run, in one query."""
+        history = cls()
+        rows = Entry.objects.filter(run=run_id, position__isnull=False).order_by("seq")
+        history.learn(rows.values_list("seq", "position", "kind", "name", "digest", "data"))
+        history.highest = max(history.positions, default=0)
+        return history
+
+    def learn(self, rows: Iterable[tuple[int, int | None, str, str, str, str]]) -> None:
+        """Takes in entries (seq, position, kind, name, digest, data)."""
+        for seq, position, kind, name, digest, data in rows:
+            if position is None:
+                continue
+            self.positions.setdefault(position, []).append(Recorded(seq, kind, name, digest, data))
+            if kind.startswith("effect."):
+                self.effects = True
+            elif kind.startswith("wait."):
+                self.waits = True
+                if kind in CLOSINGS:
+                    told = json.loads(data)
+                    value = json.loads(told["value"]) if "value" in told else None
+                    wait_id = UUID(told["id"])
+                    self.closed[wait_id] = Closed(seq, wait_id, told.get("outcome", "left"), value)
+
+    def at(self, position: int) -> list[Recorded]:
+        """The entries at a position, in journal order."""
+        return self.positions.get(position, [])
+
+
+def call_of(entry: Recorded) -> str:
+    """Which call of the context made the first entry at a position."""
+    machine, _, event = entry.kind.partition(".")
+    if machine == "wait" and event:
+        told = entry.read()
+        return str(told.get("call") or told.get("wait"))
+    return machine if event or machine == "now" else entry.kind
+
+
+def end_of(entries: list[Recorded]) -> Recorded | None:
+    """The entry by which a step ended, if it did."""
+    return next((e for e in entries if e.kind.endswith(_ENDS)), None)

@@ -1,0 +1,246 @@
+"""A worker's one lease, and who is dead.
+
+By database time the lease runs out after LEASE_SECONDS. Quicker, where it can tell: on PostgreSQL a
+session lock on a connection of its own; embedded, a lock on a file. Fences, not leases, keep a worker
+that was only slow from writing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, connections
+
+from approvals import clock
+from approvals.models import Worker
+
+log = logging.getLogger(__name__)
+
+_NAMESPACE = 0x41505256  # the first half of our advisory lock keys
+_SWEEPER = 0
+
+
+def lease_seconds() -> float:
+    """How long a worker is believed to live without a sign."""
+    return float(getattr(settings, "APPROVALS_LEASE_SECONDS", 15))
+
+
+def _lock_file(worker_id: UUID | str) -> Path:
+    folder = Path(settings.DATA_DIR) / "workers"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{worker_id}.lock"
+
+
+def _try_lock_file(path: Path) -> IO[bytes] | None:
+    """The locked file; None if another process, or another place in this one, holds it."""
+    handle = path.open("ab")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        return None
+    return handle
+
+
+def _own_connection() -> Any:
+    """A connection outside Django's own, used by one thread after another."""
+    made = connections.create_connection("default")
+    made.inc_thread_sharing()
+    return made
+
+
+class Lease:
+    """This worker's row and lock. `renew` in time, or the runs go to others."""
+
+    def __init__(
+        self, *, name: str = "", queue: str = "default", known: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        now = clock.now()
+        self.worker = Worker(
+            name=name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}",
+            queue=queue,
+            started_at=now,
+            lease_until=now + timedelta(seconds=lease_seconds()),
+            versions=json.dumps(list(known)),
+        )
+        self._file: IO[bytes] | None = None
+        self._session: Any = None
+        if connection.vendor == "postgresql":
+            self._lock_session()
+        else:
+            self._file = _try_lock_file(_lock_file(self.worker.pk))
+        self.worker.save(force_insert=True)
+
+    def _lock_session(self) -> None:
+        """Held by a connection of its own for as long as the process lives."""
+        self._session = _own_connection()
+        key = secrets.randbelow(2**31 - 1) + 1
+        with self._session.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_advisory_lock(%s, %s), pg_backend_pid(), clock_timestamp()", [_NAMESPACE, key]
+            )
+            _, pid, at = cursor.fetchone()
+        self.worker.lock_key, self.worker.backend_pid, self.worker.locked_at = key, pid, at
+
+    def renew(self) -> bool:
+        """Another lease period; False if others have given this worker up: it must hold nothing any more."""
+        until = clock.now() + timedelta(seconds=lease_seconds())
+        alive = Worker.objects.filter(pk=self.worker.pk, stopped_at=None).update(lease_until=until)
+        if self._session is not None:
+            self._keep_session()
+        return bool(alive)
+
+    def _keep_session(self) -> None:
+        """A connection that was lost, or one that a pooler shares, can tell nothing: the lease alone counts."""
+        try:
+            with self._session.cursor() as cursor:
+                cursor.execute("SELECT pg_backend_pid()")
+                same = cursor.fetchone()[0] == self.worker.backend_pid
+        except Exception as error:
+            log.warning("worker %s lost its session lock: %s", self.worker.name, error)
+            same = False
+        if not same:
+            self._session.close()
+            self._session = None
+            Worker.objects.filter(pk=self.worker.pk).update(lock_key=None, backend_pid=None, locked_at=None)
+
+    def drop_locks(self) -> None:
+        """What the operating system does when the process dies; the row stays."""
+        if self._session is not None:
+            self._session.close()
+        if self._file is not None:
+            self._file.close()
+
+    def release(self) -> None:
+        """The worker ends by itself, holding nothing."""
+        Worker.objects.filter(pk=self.worker.pk).update(stopped_at=clock.now())
+        self.drop_locks()
+        if self._file is not None:
+            _lock_file(self.worker.pk).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A worker that is gone, why that is known, and how long ago it gave its last sign."""
+
+    id: UUID
+    name: str
+    why: str
+    silent_seconds: float
+
+
+_DEAD = """
+SELECT w.id, w.name, w.stopped_at IS NOT NULL OR w.lease_until <= approvals_now() AS over,
+       extract(epoch FROM approvals_now() - w.lease_until)
+FROM approvals_worker w
+WHERE (w.stopped_at IS NULL OR EXISTS (SELECT 1 FROM approvals_run r WHERE r.worker_id = w.id AND r.status = 'running'))
+  AND (w.stopped_at IS NOT NULL OR w.lease_until <= approvals_now() OR (
+    w.lock_key IS NOT NULL AND w.locked_at > pg_postmaster_start_time()
+    AND NOT EXISTS (SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = %s
+        AND l.objid::bigint = w.lock_key AND l.objsubid = 2
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+    AND NOT EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.pid = w.backend_pid AND a.backend_start <= w.locked_at)))
+"""
+
+
+def dead() -> list[Dead]:
+    """The workers whose runs are free."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(_DEAD, [_NAMESPACE])
+            rows = cursor.fetchall()
+        return [Dead(i, name, _why(over), lease_seconds() + float(late)) for i, name, over, late in rows]
+    now = clock.now()
+    found = []
+    for worker in Worker.objects.filter(stopped_at=None).only("id", "name", "lease_until"):
+        over = worker.lease_until <= now
+        if over or _is_unlocked(worker.pk):
+            silent = lease_seconds() + (now - worker.lease_until).total_seconds()
+            found.append(Dead(worker.pk, worker.name, _why(over), silent))
+    held_by_stopped = Worker.objects.filter(stopped_at__isnull=False, pk__in=_holders())
+    return found + [
+        Dead(w.pk, w.name, _why(True), lease_seconds() + (now - w.lease_until).total_seconds())
+        for w in held_by_stopped
+    ]
+
+
+def _holders() -> Any:
+    from approvals.models import Run
+
+    return Run.objects.filter(status="running").values("worker")
+
+
+def _is_unlocked(worker_id: UUID) -> bool:
+    path = _lock_file(worker_id)
+    if not path.exists():
+        return False
+    handle = _try_lock_file(path)
+    if handle is None:
+        return False
+    handle.close()
+    return True
+
+
+def _why(over: bool) -> str:
+    return "its lease ran out" if over else "its process is gone"
+
+
+def bury(worker_id: UUID) -> None:
+    """After its runs were taken: it is not looked at again, and can renew nothing."""
+    Worker.objects.filter(pk=worker_id, stopped_at=None).update(stopped_at=clock.Now())
+    if connection.vendor != "postgresql":
+        _lock_file(worker_id).unlink(missing_ok=True)
+
+
+class SweeperLock:
+    """One sweeper at a time. Losing it early does no harm: every sweep locks what it moves, and looks again."""
+
+    def __init__(self) -> None:
+        self._session: Any = None
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> bool:
+        if connection.vendor != "postgresql":
+            self._file = _try_lock_file(_lock_file("sweeper"))
+            return self._file is not None
+        if self._session is None:
+            self._session = _own_connection()
+            with self._session.cursor() as cursor:
+                # A sweeper that is stopped in the middle must not keep all others from sweeping.
+                cursor.execute("SET idle_session_timeout = '30s'")
+        try:
+            with self._session.cursor() as cursor:
+                cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_NAMESPACE, _SWEEPER])
+                return bool(cursor.fetchone()[0])
+        except Exception:
+            self.close()
+            return False
+
+    def __exit__(self, *exc: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._session is not None:
+            try:
+                with self._session.cursor() as cursor:
+                    cursor.execute("SELECT pg_advisory_unlock_all()")
+            except Exception:
+                self.close()
+
+    def close(self) -> None:
+        """Ends its connection."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None

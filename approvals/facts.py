@@ -1,0 +1,140 @@
+"""Who is eligible now and which policy holds now, read after the lock. Nothing here decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, Permission
+from django.db import transaction
+from django.db.models import F, Q
+
+from approvals import canonical, clock, policy
+from approvals.errors import UnknownPolicy
+from approvals.models import Effect, Policy, PolicyClaim, PolicyVersion, Run
+
+
+def people(usernames: Collection[str]) -> dict[str, policy.Person]:
+    """The named people as they are now; a removed account is missing. Three queries, however many.
+
+    A superuser is eligible by group and permission like everybody: no name opens every gate.
+    """
+    model = get_user_model()
+    found = {u.pk: u for u in model._default_manager.filter(**{f"{model.USERNAME_FIELD}__in": usernames})}
+    groups: dict[Any, set[str]] = {pk: set() for pk in found}
+    permissions: dict[Any, set[str]] = {pk: set() for pk in found}
+    for user_id, name in Group.objects.filter(user__in=found).values_list("user", "name"):
+        groups[user_id].add(name)
+    direct = Permission.objects.filter(user__in=found).annotate(who=F("user"))
+    by_group = Permission.objects.filter(group__user__in=found).annotate(who=F("group__user"))
+    for rows in (direct, by_group):
+        for who, app, codename in rows.values_list("who", "content_type__app_label", "codename"):
+            if who in permissions:
+                permissions[who].add(f"{app}.{codename}")
+    return {
+        u.get_username(): policy.Person(
+            u.get_username(), u.is_active, frozenset(groups[pk]), frozenset(permissions[pk])
+        )
+        for pk, u in found.items()
+    }
+
+
+@lru_cache(maxsize=512)
+def _parsed(body: str) -> policy.Policy:
+    return policy.parse(json.loads(body))
+
+
+def read(version: PolicyVersion) -> policy.Policy:
+    """A stored version as rules."""
+    return _parsed(version.body)
+
+
+def publish(parsed: policy.Policy, *, author: Any = None) -> tuple[PolicyVersion, bool]:
+    """Stores a policy as its next version and makes it current; (version, whether it is new).
+
+    The same text again changes nothing. To be called in a transaction.
+    """
+    body = json.dumps(policy.body(parsed), sort_keys=True)
+    digest = canonical.digest(policy.body(parsed))
+    # The newest version row is what writers of one policy queue on.
+    newest = PolicyVersion.objects.select_for_update().filter(slug=parsed.slug).order_by("-version").first()
+    if newest is not None and newest.digest == digest:
+        return newest, False
+    version = PolicyVersion.objects.create(
+        slug=parsed.slug,
+        version=newest.version + 1 if newest else 1,
+        body=body,
+        digest=digest,
+        author=author,
+        author_name=author.get_username() if author else "",
+        created_at=clock.now(),
+    )
+    Policy.objects.update_or_create(slug=parsed.slug, defaults={"current": version})
+    PolicyClaim.objects.filter(policy=parsed.slug).exclude(kind__in=parsed.effects).delete()
+    for kind in parsed.effects:
+        PolicyClaim.objects.get_or_create(policy_id=parsed.slug, kind=kind)
+    return version, True
+
+
+def required(slugs: Iterable[str], kind: str) -> list[PolicyVersion]:
+    """The current versions of every policy that must hold: the named ones and those that claim the kind.
+
+    Raises UnknownPolicy for a name that nobody loaded; `one-reviewer` always exists.
+    """
+    names = set(slugs)
+    claims = Q(claims__kind=kind) if kind else Q(pk__in=[])
+    rows = (
+        Policy.objects.filter(Q(slug__in=names) | claims)
+        .select_related("current")
+        .distinct()
+        .order_by("slug")
+    )
+    found = {p.slug: p.current for p in rows}
+    for slug in sorted(names - found.keys()):
+        if slug != policy.ONE_REVIEWER["slug"]:
+            raise UnknownPolicy(
+                policy=slug, loaded=", ".join(Policy.objects.values_list("slug", flat=True)) or "none"
+            )
+        with transaction.atomic():
+            found[slug], _ = publish(policy.parse(policy.ONE_REVIEWER))
+    return [found[slug] for slug in sorted(found)]
+
+
+def of_effect(run: Run, effect: Effect) -> policy.Facts:
+    """What conditions see of an effect."""
+    about = {
+        "kind": effect.kind,
+        "target": effect.target,
+        "risk": effect.risk,
+        "reversible": effect.reversible,
+    }
+    return policy.Facts(json.loads(effect.request), about, *_of_run(run))
+
+
+def of_question(run: Run, action: str) -> policy.Facts:
+    """What conditions see of a question to people."""
+    return policy.Facts(json.loads(action), None, *_of_run(run))
+
+
+def _of_run(run: Run) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    about = {
+        "id": str(run.pk),
+        "workflow": run.workflow,
+        "version": run.version,
+        "key": run.key,
+        "tags": json.loads(run.tags),
+    }
+    if not run.requester_name:
+        return about, None
+    person = people([run.requester_name]).get(run.requester_name)
+    return about, {"username": run.requester_name, "groups": sorted(person.groups) if person else []}
+
+
+def verdicts(
+    versions: Sequence[PolicyVersion], facts: policy.Facts
+) -> list[tuple[PolicyVersion, policy.Verdict]]:
+    """What each policy says of these facts."""
+    return [(version, policy.choose(read(version), facts)) for version in versions]

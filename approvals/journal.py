@@ -1,0 +1,318 @@
+"""The only writer of a status and of an entry.
+
+`record` appends under the fence in one statement: zero rows means that another worker holds the run.
+`locked` is the transaction of everything else: lock the run, compare the fence, ask `states`, append,
+update. Rows of effects and waits are written at once, the run and its entries once, at the end.
+Only `approvals.transitions` may call this module.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from approvals import clock
+from approvals.errors import IllegalTransition, LeaseLost, LimitExceeded, NotFound
+from approvals.limits import limits
+from approvals.models import Effect, Entry, Run, Wait, Worker
+from approvals.states import Machine, RunStatus, next_state
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Which worker holds which run, by which fence."""
+
+    run_id: UUID
+    worker_id: UUID
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """A line to be appended; its number and its time are the database's. `data` is JSON text."""
+
+    kind: str
+    position: int | None = None
+    name: str = ""
+    digest: str = ""
+    data: str = "{}"
+
+
+def _column(name: str, value: Any) -> Any:
+    return Run._meta.get_field(name).get_db_prep_save(value, connection)
+
+
+def _set_clause(changes: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    sql, values = "", []
+    for name, value in changes.items():
+        column = Run._meta.get_field(name).column
+        if isinstance(value, clock.Now):
+            sql += f", {column} = {clock.sql()}"
+        else:
+            sql += f", {column} = %s"
+            values.append(_column(name, value))
+    return sql, values
+
+
+_HELD = " AND worker_id = %s AND fence = %s AND status = 'running'"
+_UNASKED = " AND cancel_requested_at IS NULL AND pause_requested_at IS NULL"
+
+
+def _write(
+    run_id: UUID,
+    entries: Sequence[NewEntry],
+    changes: Mapping[str, Any],
+    *,
+    position: int = 0,
+    held: Held | None = None,
+    unasked: bool = False,
+) -> int | None:
+    """Updates the run and appends its entries; the last entry's number, or None if the guard failed."""
+    sets, values = _set_clause(changes)
+    if position:
+        sets += ", turns_lost = CASE WHEN position < %s THEN 0 ELSE turns_lost END"
+        sets += ", position = CASE WHEN position < %s THEN %s ELSE position END"
+        values += [position] * 3
+    guard = _HELD if held else ""
+    guard += _UNASKED if unasked else ""
+    where = [_column("id", run_id)] + ([_column("worker", held.worker_id), held.fence] if held else [])
+    update = f"UPDATE approvals_run SET seq = seq + %s{sets} WHERE id = %s{guard}"
+    parameters = [len(entries), *values, *where]
+    if connection.vendor == "postgresql":
+        return _write_in_one(update, parameters, entries)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"{update} RETURNING seq", parameters)
+        if (row := cursor.fetchone()) is None:
+            return None
+        first = row[0] - len(entries) + 1
+        cursor.executemany(
+            "INSERT INTO approvals_entry (run_id, seq, position, kind, name, digest, data, at) "
+            f"VALUES (%s, %s, %s, %s, %s, %s, %s, {clock.sql()})",
+            [
+                (_column("id", run_id), first + i, e.position, e.kind, e.name, e.digest, e.data)
+                for i, e in enumerate(entries)
+            ],
+        )
+        return row[0]  # type: ignore[no-any-return]
+
+
+def _write_in_one(update: str, parameters: list[Any], entries: Sequence[NewEntry]) -> int | None:
+    n = len(entries)
+    sql = (
+        f"WITH held AS ({update} RETURNING id, seq, approvals_now() AS at), added AS ("
+        "INSERT INTO approvals_entry (run_id, seq, position, kind, name, digest, data, at) "
+        f"SELECT held.id, held.seq - {n} + e.i, e.position, e.kind, e.name, e.digest, e.data, held.at FROM held, "
+        "unnest(%s::int[], %s::text[], %s::text[], %s::text[], %s::text[]) "
+        "WITH ORDINALITY AS e(position, kind, name, digest, data, i)) SELECT seq FROM held"
+    )
+    columns = [[getattr(e, c) for e in entries] for c in ("position", "kind", "name", "digest", "data")]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*parameters, *columns])
+        row = cursor.fetchone()
+    return None if row is None else row[0]
+
+
+def record(
+    held: Held,
+    entries: Sequence[NewEntry],
+    *,
+    position: int = 0,
+    end: tuple[str, Mapping[str, Any]] | None = None,
+) -> bool:
+    """Appends entries under the fence, in one statement; `position` is the highest that they complete.
+
+    With `end`, an event of the run and its columns go into the same statement, provided that nobody
+    asked the run to stop; False if somebody did, or if the fence no longer holds (nothing is written).
+    Raises LeaseLost when the fence no longer holds and there is no `end`.
+    """
+    changes: dict[str, Any] = {}
+    rows = list(entries)
+    if end:
+        event, columns = end
+        changes = {"status": _next("run", RunStatus.RUNNING, event), "worker": None, **columns}
+        rows.append(NewEntry(f"run.{event}"))
+    last = _write(held.run_id, rows, changes, position=position, held=held, unasked=end is not None)
+    if last is None and end is None:
+        raise LeaseLost(held)
+    if last is not None:
+        _check_length(last)
+    return last is not None
+
+
+def _check_length(last: int) -> None:
+    if last > limits().journal_entries:
+        raise LimitExceeded(
+            "The journal of this run is too long", entries=last, limit=limits().journal_entries
+        )
+
+
+def _next(machine: Machine, status: str | None, event: str) -> str:
+    if (to := next_state(machine, status, event)) is None:
+        raise IllegalTransition(machine=machine, status=status or "new", event=event)
+    return to
+
+
+@dataclass
+class Transaction:
+    """One run under its lock. Objects given to `move` keep their fields in step with the database."""
+
+    run: Run
+    held: Held | None = None
+    entries: list[NewEntry] = field(default_factory=list)
+    changes: dict[str, Any] = field(default_factory=dict)
+    position: int = 0
+
+    @cached_property
+    def now(self) -> datetime:
+        """Database time, first read after the lock was given."""
+        return clock.now()
+
+    @property
+    def next_seq(self) -> int:
+        """The number that the next entry of this transaction will get."""
+        return self.run.seq + len(self.entries) + 1
+
+    def append(
+        self, kind: str, *, position: int | None = None, name: str = "", digest: str = "", **data: Any
+    ) -> None:
+        """Appends one entry."""
+        self.entries.append(
+            NewEntry(kind, position, name, digest, json.dumps(data, separators=(",", ":"), default=str))
+        )
+
+    def take(self, entries: Sequence[NewEntry], *, position: int) -> None:
+        """Appends results that were waiting for this boundary."""
+        self.entries.extend(entries)
+        self.position = max(self.position, position)
+
+    def move_run(self, event: str, changes: Mapping[str, Any] | None = None, **data: Any) -> None:
+        """Moves the run and journals it."""
+        columns = dict(changes or {})
+        columns["status"] = _next("run", self.run.status, event)
+        if columns["status"] != RunStatus.RUNNING:
+            columns["worker"] = None
+        self.set(**columns)
+        self.append(f"run.{event}", **data)
+
+    def set(self, **columns: Any) -> None:
+        """Changes columns of the run other than its status, without an entry."""
+        for name, value in columns.items():
+            setattr(self.run, name, value)
+        self.changes.update(columns)
+
+    def move(
+        self,
+        row: Effect | Wait,
+        event: str,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        digest: str = "",
+        **data: Any,
+    ) -> None:
+        """Moves (or, if it is new, creates) an effect or a wait and journals it at its position."""
+        machine: Machine = "effect" if isinstance(row, Effect) else "wait"
+        new = row._state.adding
+        columns = dict(changes or {})
+        columns["status"] = _next(machine, None if new else row.status, event)
+        if isinstance(row, Wait) and columns["status"] != "open" and row.closed_seq is None:
+            columns |= {"closed_at": self.now, "closed_seq": self.next_seq, "parked": Wait.NOT_PARKED}
+        for name, value in columns.items():
+            setattr(row, name, value)
+        if new:
+            row.run = self.run
+            row.save(force_insert=True)
+        else:
+            type(row)._default_manager.filter(pk=row.pk).update(**columns)
+        self.append(
+            f"{machine}.{event}",
+            position=row.position,
+            name=row.name,
+            digest=row.digest if isinstance(row, Effect) else digest,
+            id=str(row.pk),
+            **data,
+        )
+
+    def write(self) -> None:
+        """Writes the run and its entries."""
+        if not self.entries and not self.changes:
+            return
+        _write(self.run.pk, self.entries, self.changes, position=self.position)
+        self.run.seq += len(self.entries)
+        _check_length(self.run.seq)
+
+
+@contextmanager
+def locked(run_id: UUID, *, held: Held | None = None) -> Iterator[Transaction]:
+    """A transaction over one run, locked; written when the block ends, rolled back when it raises.
+
+    Raises NotFound, or LeaseLost if `held` is given and no longer holds.
+    """
+    with transaction.atomic():
+        run = Run.objects.select_for_update(of=("self",)).filter(pk=run_id).first()
+        if run is None:
+            raise NotFound(run=run_id)
+        if held and (run.worker_id, run.fence, run.status) != (held.worker_id, held.fence, RunStatus.RUNNING):
+            raise LeaseLost(held)
+        tx = Transaction(run, held)
+        yield tx
+        tx.write()
+
+
+def create(run: Run, **data: Any) -> bool:
+    """Inserts a new run with its first entry; False if its key is taken. To be called in a transaction."""
+    run.status = _next("run", None, "start")
+    run.seq = 1
+    if run.key is None:
+        run.save(force_insert=True)
+    else:
+        Run.objects.bulk_create([run], ignore_conflicts=True)
+        if not Run.objects.filter(pk=run.pk).exists():
+            return False
+    Entry.objects.bulk_create(
+        [
+            Entry(
+                run=run,
+                seq=1,
+                kind="run.start",
+                data=json.dumps(data, separators=(",", ":")),
+                at=run.created_at,
+            )
+        ]
+    )
+    return True
+
+
+def claim(worker: Worker, known: Sequence[tuple[str, int]], limit: int) -> list[Run]:
+    """Gives up to `limit` runnable runs of known versions to a worker, the longest waiting first."""
+    if not known or limit < 1:
+        return []
+    pairs = ", ".join(["(%s, %s)"] * len(known))
+    choose = (
+        f"SELECT id FROM approvals_run WHERE status = 'pending' AND ready_at <= {clock.sql()} "
+        f"AND (workflow, version) IN (VALUES {pairs}) ORDER BY ready_at LIMIT %s"
+    )
+    status = _next("run", RunStatus.PENDING, "claim")
+    update = "UPDATE approvals_run SET status = %s, worker_id = %s, fence = fence + 1, seq = seq + 1 WHERE id IN ({}) RETURNING "
+    head: list[Any] = [status, _column("worker", worker.pk)]
+    tail = [*(part for pair in known for part in pair), limit]
+    note = json.dumps({"worker": worker.name})
+    if connection.vendor == "postgresql":
+        sql = (
+            f"WITH held AS ({update.format(choose + ' FOR UPDATE SKIP LOCKED')}*), added AS ("
+            "INSERT INTO approvals_entry (run_id, seq, kind, name, digest, data, at) "
+            "SELECT id, seq, 'run.claim', '', '', %s, approvals_now() FROM held) SELECT * FROM held"
+        )
+        return list(Run.objects.raw(sql, [*head, *tail, note]))
+    with transaction.atomic():
+        runs = list(Run.objects.raw(update.format(choose) + "*", [*head, *tail]))
+        now = clock.now()
+        Entry.objects.bulk_create(Entry(run=r, seq=r.seq, kind="run.claim", data=note, at=now) for r in runs)
+    return runs

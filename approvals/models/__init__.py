@@ -1,0 +1,21 @@
+"""Tables. No transitions, no `save()` logic, no signals: only `journal` writes a status or an entry."""
+
+from approvals.models.people import Approval, Decision, Policy, PolicyClaim, PolicyVersion
+from approvals.models.runs import Clock, Entry, Run, Worker
+from approvals.models.work import Effect, Message, Outbox, Wait
+
+__all__ = [
+    "Approval",
+    "Clock",
+    "Decision",
+    "Effect",
+    "Entry",
+    "Message",
+    "Outbox",
+    "Policy",
+    "PolicyClaim",
+    "PolicyVersion",
+    "Run",
+    "Wait",
+    "Worker",
+]

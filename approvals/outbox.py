@@ -1,0 +1,95 @@
+"""Rows to be worked off after a commit, and losable hints that something became runnable.
+
+Nothing else talks to RQ or to a channel layer. A lost hint costs one sweeper period, never a run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import weakref
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from approvals import clock
+from approvals.models import Outbox
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "approvals"
+_listeners: weakref.WeakSet[threading.Event] = weakref.WeakSet()
+_redis_away_until = 0.0
+
+
+def listen(event: threading.Event) -> None:
+    """Sets `event` at every hint given in this process, for as long as the event lives."""
+    _listeners.add(event)
+
+
+def wake_here() -> None:
+    """Wakes the workers of this process; RQ's job and LISTEN end here."""
+    for event in list(_listeners):
+        event.set()
+
+
+def hint() -> None:
+    """Says, after the commit, that some run became runnable."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+    transaction.on_commit(_after_commit)
+
+
+def _after_commit() -> None:
+    wake_here()
+    if getattr(settings, "RQ_QUEUES", None):
+        _hint_by_rq()
+
+
+def _hint_by_rq() -> None:
+    """At most one wake job is queued at a time; a Redis that is away is left alone for a while."""
+    global _redis_away_until  # noqa: PLW0603
+    if time.monotonic() < _redis_away_until:
+        return
+    import django_rq
+
+    try:
+        queue = django_rq.get_queue("default")
+        if queue.connection.set("approvals:wake", "1", nx=True, px=1000):
+            queue.enqueue("approvals.jobs.wake", result_ttl=0, failure_ttl=0)
+    except Exception as error:  # any failure of a hint is harmless: the sweeper finds the run
+        _redis_away_until = time.monotonic() + 5
+        log.warning("hint by RQ failed, workers fall back on polling: %s", error)
+
+
+def put(kind: Outbox.Kind, subject: UUID, **data: Any) -> None:
+    """Adds a row in the current transaction."""
+    now = clock.now()
+    Outbox.objects.create(kind=kind, subject=subject, data=json.dumps(data), due_at=now, created_at=now)
+    hint()
+
+
+def take(limit: int, hold: timedelta = timedelta(seconds=30)) -> list[Outbox]:
+    """Due rows, held back from others for `hold`; whoever works one off removes it with `done`."""
+    due = "SELECT id FROM approvals_outbox WHERE due_at <= {} ORDER BY due_at LIMIT %s"
+    if connection.vendor == "postgresql":
+        due += " FOR UPDATE SKIP LOCKED"
+    now = clock.now()
+    if not Outbox.objects.filter(due_at__lte=now).exists():
+        return []
+    sql = f"UPDATE approvals_outbox SET due_at = %s, attempts = attempts + 1 WHERE id IN ({due.format('%s')}) RETURNING *"
+    field = Outbox._meta.get_field("due_at")
+    prepared = [field.get_db_prep_save(at, connection) for at in (now + hold, now)]
+    with transaction.atomic():
+        return list(Outbox.objects.raw(sql, [*prepared, limit]))
+
+
+def done(row: Outbox) -> None:
+    """Removes a row that was worked off (in the transaction that did it, where there is one)."""
+    Outbox.objects.filter(pk=row.pk).delete()

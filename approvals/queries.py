@@ -1,0 +1,239 @@
+"""Everything that pages, commands and the API read, in the shapes of CONTRACT section 4. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Prefetch, Q, QuerySet
+
+from approvals import facts, policy
+from approvals.errors import NotFound
+from approvals.models import Approval, Decision, Effect, Entry, Message, Run, Wait
+from approvals.states import WaitKind, WaitStatus
+from approvals.workflows.values import mask
+
+Json = dict[str, Any]
+
+
+def _when(value: Any) -> str | None:
+    return value.isoformat() if value is not None else None
+
+
+def _read(text: str | None) -> Any:
+    return mask(json.loads(text)) if text else None
+
+
+def run_json(run: Run, waits: Iterable[Wait]) -> Json:
+    """A run."""
+    return {
+        "id": str(run.pk),
+        "workflow": run.workflow,
+        "version": run.version,
+        "status": run.status,
+        "key": run.key,
+        "requester": run.requester_name or None,
+        "input": _read(run.input),
+        "output": _read(run.output),
+        "error": json.loads(run.error) if run.error else None,
+        "waits": [approval_json(w.approval) if hasattr(w, "approval") else wait_json(w) for w in waits],
+        "created_at": _when(run.created_at),
+        "finished_at": _when(run.finished_at),
+        "progress": json.loads(run.progress) if run.progress else None,
+        "worker": str(run.worker_id) if run.worker_id else None,
+        "cancel_requested_at": _when(run.cancel_requested_at),
+        "pause_requested_at": _when(run.pause_requested_at),
+        "parent": str(run.parent_run) if run.parent_run else None,
+    }
+
+
+def wait_json(wait: Wait) -> Json:
+    """A wait."""
+    shown = {
+        "id": str(wait.pk),
+        "run_id": str(wait.run_id),
+        "kind": wait.kind,
+        "name": wait.name,
+        "status": wait.status,
+        "position": wait.position,
+        "opened_at": _when(wait.opened_at),
+        "expires_at": _when(wait.due_at),
+        "outcome": wait.outcome or None,
+    }
+    if wait.kind == WaitKind.RECONCILIATION:
+        shown["case"] = _read(wait.data)
+    return shown
+
+
+def approval_json(approval: Approval) -> Json:
+    """An approval: its wait, and what people are asked. Prefetch wait, policy and decisions."""
+    decisions = sorted(approval.decisions.all(), key=lambda d: (d.at, d.pk))
+    counted = [policy.Vote(d.reviewer_name, d.outcome, d.stage) for d in decisions if _counts(d, approval)]  # type: ignore[arg-type]
+    rules = facts.read(approval.policy)
+    result = policy.tally(rules.rules[approval.rule].stages, counted)
+    return wait_json(approval.wait) | {
+        "title": approval.title,
+        "sentence": approval.sentence,
+        "summary": approval.summary,
+        "kind_of_effect": approval.kind or None,
+        "target": approval.target or None,
+        "risk": approval.risk,
+        "action": _read(approval.action),
+        "digest": approval.digest,
+        "revision": approval.revision,
+        "evidence": json.loads(approval.evidence),
+        "policy": {"slug": approval.policy.slug, "version": approval.policy.version},
+        "quorum": {"needed": result.needed, "got": result.got},
+        "invalidated": approval.invalidated or None,
+        "decisions": [
+            {
+                "reviewer": d.reviewer_name,
+                "outcome": d.outcome,
+                "comment": d.comment,
+                "at": _when(d.at),
+                "channel": d.channel,
+                "counted": _counts(d, approval),
+            }
+            for d in decisions
+        ],
+    }
+
+
+def _counts(decision: Decision, approval: Approval) -> bool:
+    return decision.counted and decision.withdrawn_at is None and decision.revision == approval.revision
+
+
+def entry_json(entry: Entry) -> Json:
+    """A line of a journal; values that hold secrets are masked."""
+    data = json.loads(entry.data)
+    if isinstance(data, dict) and isinstance(data.get("value"), str):
+        data["value"] = json.loads(data["value"])
+        if isinstance(data["value"], dict):
+            for part in ("payload", "action", "output", "form"):
+                if isinstance(data["value"].get(part), str) and data["value"][part]:
+                    data["value"][part] = json.loads(data["value"][part])
+    return {
+        "position": entry.position,
+        "seq": entry.seq,
+        "kind": entry.kind,
+        "name": entry.name,
+        "digest": entry.digest or None,
+        "at": _when(entry.at),
+        "data": mask(data),
+    }
+
+
+def effect_json(effect: Effect) -> Json:
+    """An effect and its receipt."""
+    receipt = None
+    if effect.external_id is not None:
+        receipt = {
+            "external_id": effect.external_id,
+            "checksum": effect.checksum,
+            "evidence": _read(effect.evidence),
+        }
+    return {
+        "position": effect.position,
+        "name": effect.name,
+        "kind": effect.kind,
+        "status": effect.status,
+        "key": effect.key,
+        "request": _read(effect.request),
+        "receipt": receipt,
+        "attempts": effect.attempts + effect.sends,
+        "sent_at": _when(effect.sent_at),
+        "verified_at": _when(effect.verified_at),
+        "reason": effect.reason or None,
+    }
+
+
+# --- looking things up -----------------------------------------------------------------------------
+
+
+def _waits() -> QuerySet[Wait]:
+    return (
+        Wait.objects.select_related("approval__policy")
+        .prefetch_related("approval__decisions")
+        .order_by("position", "ordinal")
+    )
+
+
+def run(run_id: UUID) -> Json:
+    """A run with its entries and effects, in five queries. Raises NotFound."""
+    row = Run.objects.filter(pk=run_id).first()
+    if row is None:
+        raise NotFound(run=run_id)
+    shown = run_json(row, _waits().filter(run=row))
+    shown["entries"] = [entry_json(e) for e in Entry.objects.filter(run=row).order_by("seq")]
+    shown["effects"] = [effect_json(e) for e in Effect.objects.filter(run=row).order_by("position")]
+    shown["late_messages"] = [
+        {"name": m.name, "id": m.message_id, "received_at": _when(m.received_at)}
+        for m in Message.objects.filter(run=row, status=Message.Status.LATE)
+    ]
+    return shown
+
+
+def runs(*, limit: int = 50, cursor: str | None = None, **filters: str) -> Json:
+    """The newest runs first, with their open waits. `filters`: workflow, status, requester, key."""
+    rows = Run.objects.order_by("-id")
+    names = {"workflow": "workflow", "status": "status", "requester": "requester_name", "key": "key"}
+    rows = rows.filter(**{names[k]: v for k, v in filters.items() if v})
+    if cursor:
+        rows = rows.filter(id__lt=UUID(cursor))
+    open_waits = Prefetch("waits", _waits().filter(status=WaitStatus.OPEN), to_attr="open_waits")
+    return _page(
+        list(rows.prefetch_related(open_waits)[: limit + 1]), limit, lambda r: run_json(r, r.open_waits)
+    )
+
+
+def approvals(*, limit: int = 50, cursor: str | None = None, everything: bool = False) -> Json:
+    """The open approvals (or all), the oldest first."""
+    rows = Approval.objects.select_related("wait", "policy").prefetch_related("decisions").order_by("wait_id")
+    if not everything:
+        rows = rows.filter(wait__kind=WaitKind.APPROVAL, wait__status=WaitStatus.OPEN)
+    if cursor:
+        rows = rows.filter(wait_id__gt=UUID(cursor))
+    return _page(list(rows[: limit + 1]), limit, approval_json)
+
+
+def approval(wait_id: UUID) -> Json:
+    """One approval. Raises NotFound."""
+    row = (
+        Approval.objects.select_related("wait", "policy")
+        .prefetch_related("decisions")
+        .filter(pk=wait_id)
+        .first()
+    )
+    if row is None:
+        raise NotFound(approval=wait_id)
+    return approval_json(row)
+
+
+def cases(*, limit: int = 50, cursor: str | None = None, everything: bool = False) -> Json:
+    """The open reconciliations (or all), the oldest first."""
+    rows = Wait.objects.filter(kind=WaitKind.RECONCILIATION).order_by("id")
+    if not everything:
+        rows = rows.filter(status=WaitStatus.OPEN)
+    if cursor:
+        rows = rows.filter(id__gt=UUID(cursor))
+    return _page(list(rows[: limit + 1]), limit, wait_json)
+
+
+def case(wait_id: UUID) -> Json:
+    """One reconciliation, with the effect that it is about. Raises NotFound."""
+    row = Wait.objects.filter(pk=wait_id, kind=WaitKind.RECONCILIATION).first()
+    if row is None:
+        raise NotFound(case=wait_id)
+    shown = wait_json(row)
+    told: Mapping[str, Any] = shown["case"] or {}
+    about = Effect.objects.filter(Q(pk=told["effect"])).first() if told.get("effect") else None
+    shown["effect"] = effect_json(about) if about is not None else None
+    return shown
+
+
+def _page(rows: list[Any], limit: int, show: Any) -> Json:
+    more = len(rows) > limit
+    rows = rows[:limit]
+    return {"items": [show(r) for r in rows], "next": str(rows[-1].pk) if more else None}

@@ -1,0 +1,206 @@
+"""The one door through which people decide. Every page, command and API comes here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import jsonschema
+
+from approvals import facts, faults, policy
+from approvals.errors import (
+    AlreadyDecided,
+    ApprovalsError,
+    DecisionRefused,
+    InvalidInput,
+    NotFound,
+    StaleDigest,
+    WaitClosed,
+)
+from approvals.models import Approval, Decision, Wait
+from approvals.states import RUN_FINAL, WaitKind, WaitStatus
+from approvals.transitions import Transaction, locked, waits
+
+OUTCOMES = ("approved", "rejected", "changes_requested")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a decision came to."""
+
+    wait_id: UUID
+    outcome: str
+    """What this person decided."""
+    status: str
+    """Of the approval now: open while the quorum is not met."""
+    result: str
+    """What the approval came to; empty while it is open."""
+    needed: int
+    got: int
+
+
+def decide(
+    wait_id: UUID,
+    *,
+    actor: Any,
+    outcome: str,
+    digest: str,
+    revision: int | None = None,
+    comment: str = "",
+    action: Any = None,
+    form: Any = None,
+    key: str | None = None,
+    channel: str = "web",
+) -> Decided:
+    """Records one person's decision on exactly what they saw; the one that settles it closes the wait.
+
+    The same decision again by the same person gives the same answer and changes nothing. Raises NotFound,
+    InvalidInput, StaleDigest (digest or revision is not the present one), DecisionRefused (not eligible,
+    no edit allowed), AlreadyDecided (by, at, outcome) or WaitClosed (expired, cancelled). CASES 6, 8, 36-39.
+    """
+    if outcome not in OUTCOMES:
+        raise InvalidInput("A decision's outcome is one of " + ", ".join(OUTCOMES), found=repr(outcome)[:60])
+    if action is not None:
+        raise DecisionRefused("This policy lets nobody edit the action", wait=wait_id)
+    answer: Decided | ApprovalsError
+    with locked(_run_of(wait_id)) as tx:
+        waits.apply_due(tx)  # a deadline that has passed has decided, whoever comes now
+        approval = Approval.objects.select_related("wait", "policy").get(pk=wait_id)
+        answer = (
+            _answered_before(approval, actor, outcome, digest)
+            or _refusal(approval, digest, revision)
+            or _take(tx, approval, actor, outcome, comment, form, channel)
+        )
+    faults.reach("decided")
+    if isinstance(answer, ApprovalsError):
+        raise answer
+    return answer
+
+
+def _run_of(wait_id: UUID) -> UUID:
+    run_id = Wait.objects.filter(pk=wait_id, kind=WaitKind.APPROVAL).values_list("run_id", flat=True).first()
+    if run_id is None:
+        raise NotFound("There is no such approval", wait=wait_id)
+    return run_id
+
+
+def _own(approval: Approval, actor: Any) -> Decision | None:
+    return Decision.objects.filter(
+        approval=approval, revision=approval.revision, reviewer=actor, withdrawn_at=None
+    ).first()
+
+
+def _answered_before(approval: Approval, actor: Any, outcome: str, digest: str) -> Decided | None:
+    """A double click: the same person, the same words, about the same bytes."""
+    own = _own(approval, actor) if actor is not None else None
+    if own is None or own.outcome != outcome or own.digest != digest:
+        return None
+    return _decided(approval, outcome)
+
+
+def _refusal(approval: Approval, digest: str, revision: int | None) -> ApprovalsError | None:
+    wait = approval.wait
+    if wait.status != WaitStatus.OPEN:
+        return _closed(approval)
+    if digest != approval.digest or (revision is None and approval.revision > 1):
+        return StaleDigest(
+            wait=wait.pk, seen=digest or "none", current=approval.digest, revision=approval.revision
+        )
+    if revision is not None and revision != approval.revision:
+        return StaleDigest(wait=wait.pk, seen_revision=revision, revision=approval.revision)
+    return None
+
+
+def _closed(approval: Approval) -> ApprovalsError:
+    """The truth for whoever came second: who decided what, and when."""
+    wait = approval.wait
+    last = Decision.objects.filter(approval=approval, withdrawn_at=None).order_by("-at", "-id").first()
+    if wait.status == WaitStatus.RESOLVED and last is not None:
+        return AlreadyDecided(wait=wait.pk, outcome=wait.outcome, by=last.reviewer_name, at=last.at)
+    told = {"expired": "It expired before it was decided; nothing was changed"}
+    return WaitClosed(told.get(wait.outcome), wait=wait.pk, outcome=wait.outcome, at=wait.closed_at)
+
+
+def _take(
+    tx: Transaction, approval: Approval, actor: Any, outcome: str, comment: str, form: Any, channel: str
+) -> Decided | ApprovalsError:
+    person = facts.people([actor.get_username()]).get(actor.get_username()) if actor is not None else None
+    if person is None or tx.run.status in RUN_FINAL:
+        return DecisionRefused("Only a person with an account can decide", wait=approval.pk)
+    stages = waits.stages(approval)
+    who = tx.run.requester_name or None
+    eligible = policy.eligibility(
+        facts.read(approval.policy), stages, person, requester=who, starter=who, editors=frozenset()
+    )
+    if not eligible.ok:
+        return DecisionRefused(
+            eligible.reason, wait=approval.pk, actor=person.username, policy=approval.policy.slug
+        )
+    if (own := _own(approval, actor)) is not None:
+        return AlreadyDecided(
+            "You decided this already", wait=approval.pk, by=own.reviewer_name, at=own.at, outcome=own.outcome
+        )
+    filled, problem = _checked_form(approval, form, outcome)
+    if problem is not None:
+        return problem
+    decision = Decision(
+        approval=approval,
+        reviewer=actor,
+        reviewer_name=person.username,
+        outcome=outcome,
+        comment=_clean(comment),
+        form=filled,
+        channel=channel,
+        revision=approval.revision,
+        digest=approval.digest,
+        stage=eligible.stage or 0,
+    )
+    waits.decide(tx, approval.wait, approval, decision)
+    return _decided(approval, outcome)
+
+
+def _clean(comment: str) -> str:
+    return comment.encode("utf-8", "backslashreplace").decode().replace("\x00", "")[:10_000]
+
+
+def _checked_form(approval: Approval, form: Any, outcome: str) -> tuple[str, ApprovalsError | None]:
+    if not approval.form:
+        return "", None if form in (None, {}, "") else InvalidInput(
+            "This approval has no form", wait=approval.pk
+        )
+    if form is None:
+        missing = InvalidInput("Fill in the form", wait=approval.pk) if outcome == "approved" else None
+        return "", missing
+    try:
+        jsonschema.validate(form, json.loads(approval.form))
+    except jsonschema.ValidationError as error:
+        return "", InvalidInput("The form does not fit", field=error.json_path, problem=error.message[:200])
+    return json.dumps(form), None
+
+
+def _decided(approval: Approval, outcome: str) -> Decided:
+    wait = approval.wait
+    counted = policy.tally(waits.stages(approval), waits.votes(approval))
+    return Decided(wait.pk, outcome, wait.status, wait.outcome, counted.needed, counted.got)
+
+
+def withdraw(wait_id: UUID, *, actor: Any) -> None:
+    """Takes one's own decision back while the approval is open.
+
+    Raises NotFound, WaitClosed or AlreadyDecided, DecisionRefused if this person has decided nothing.
+    """
+    problem: ApprovalsError | None = None
+    with locked(_run_of(wait_id)) as tx:
+        waits.apply_due(tx)
+        approval = Approval.objects.select_related("wait", "policy").get(pk=wait_id)
+        own = _own(approval, actor)
+        if approval.wait.status != WaitStatus.OPEN:
+            problem = _closed(approval)
+        elif own is None:
+            problem = DecisionRefused("You have decided nothing here that could be withdrawn", wait=wait_id)
+        else:
+            waits.withdraw(tx, approval.wait, own)
+    if problem is not None:
+        raise problem

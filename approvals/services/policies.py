@@ -1,0 +1,64 @@
+"""Loading policies: immutable versions, one current."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.db import transaction
+
+from approvals import facts, policy
+from approvals.errors import InvalidPolicy
+from approvals.services.actors import require
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Which version holds now, and whether this load made it."""
+
+    slug: str
+    version: int
+    changed: bool
+
+
+def load(source: Mapping[str, Any] | Path | str, *, actor: Any = None) -> Loaded:
+    """Stores a policy as its next version (the same text again changes nothing).
+
+    `source`: a mapping, a path to a YAML or JSON file, or its text. Raises InvalidPolicy with every
+    problem, PermissionRefused.
+    """
+    require(actor, "approvals.change_policy")
+    parsed = read(source)
+    with transaction.atomic():
+        version, changed = facts.publish(parsed, author=actor)
+    return Loaded(version.slug, version.version, changed)
+
+
+def read(source: Mapping[str, Any] | Path | str) -> policy.Policy:
+    """A policy from where `load` takes it, checked and not stored. Raises InvalidPolicy."""
+    if isinstance(source, Mapping):
+        return policy.parse(source)
+    text, name = _text(source)
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidPolicy("This is not YAML", source=name, problems=(str(error),)) from error
+    if not isinstance(found, Mapping):
+        problem = f"found {type(found).__name__}, needed a mapping with slug and rules"
+        raise InvalidPolicy("This is no policy", source=name, problems=(problem,))
+    return policy.parse(found)
+
+
+def _text(source: Path | str) -> tuple[str, str]:
+    if isinstance(source, str) and "\n" in source:
+        return source, "text"
+    path = Path(source)
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidPolicy(
+            "The policy file cannot be read", source=str(path), problems=(str(error),)
+        ) from error

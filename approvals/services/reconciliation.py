@@ -1,0 +1,156 @@
+"""Settling what only an operator can: each case is a wait, each answer one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from approvals import outbox
+from approvals.errors import (
+    AlreadyDecided,
+    ApprovalsError,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    WaitClosed,
+)
+from approvals.models import Effect, Outbox, Wait
+from approvals.services.actors import name_of, require
+from approvals.states import WaitKind, WaitStatus
+from approvals.transitions import Transaction, effects, locked, runs, waits
+from approvals.transitions.effects import ReceiptData
+
+RESOLUTIONS: Mapping[str, tuple[str, ...]] = {
+    "in doubt": ("confirm", "disprove", "fail"),
+    "contradicted": ("accept", "confirm", "redo", "fail"),
+    "cannot tell": ("resume", "fail"),
+    "crashed": ("resume", "fail"),
+    "replay diverged": ("resume", "fail"),
+    "no progress": ("resume", "fail"),
+    "version unknown": ("resume", "fail"),
+}
+
+
+def resolve(
+    wait_id: UUID,
+    *,
+    actor: Any,
+    resolution: str,
+    note: str,
+    external_id: str | None = None,
+    checksum: str | None = None,
+    evidence: Mapping[str, Any] | None = None,
+) -> None:
+    """Settles a case; the run goes on, or fails.
+
+    in doubt: `confirm` (it happened: `external_id`, and `checksum` or `evidence` where there are),
+    `disprove` (it did not; not before the call's deadline and grace), `fail`. contradicted: `accept` (what
+    is there is right), `confirm` (the receipt is right after all), `redo` (what is gone is done again),
+    `fail`. Every other case: `resume` on mended code or world, or `fail`.
+
+    Raises NotFound, PermissionRefused, InvalidInput, WaitClosed or AlreadyDecided, IllegalTransition.
+    """
+    require(actor, "approvals.operate")
+    if not note.strip():
+        raise InvalidInput("Say in the note what you saw and why you decide so; it stays with the run")
+    run_id = (
+        Wait.objects.filter(pk=wait_id, kind=WaitKind.RECONCILIATION).values_list("run_id", flat=True).first()
+    )
+    if run_id is None:
+        raise NotFound("There is no such case", wait=wait_id)
+    problem: ApprovalsError | None = None
+    with locked(run_id) as tx:
+        wait = Wait.objects.get(pk=wait_id)
+        if wait.status != WaitStatus.OPEN:
+            problem = _closed(wait)
+        else:
+            _check(wait, resolution)
+            _settle(tx, wait, actor, resolution, note, _receipt(external_id, checksum, evidence))
+    if problem is not None:
+        raise problem
+
+
+def _check(wait: Wait, resolution: str) -> None:
+    allowed = RESOLUTIONS.get(wait.name, ("resume", "fail"))
+    if resolution not in allowed:
+        raise InvalidInput(
+            f"A case '{wait.name}' is settled by one of {', '.join(allowed)}", found=resolution
+        )
+
+
+def _receipt(
+    external_id: str | None, checksum: str | None, evidence: Mapping[str, Any] | None
+) -> ReceiptData | None:
+    if not external_id:
+        return None
+    return ReceiptData(external_id, checksum or None, json.dumps(dict(evidence or {})))
+
+
+def _settle(
+    tx: Transaction, wait: Wait, actor: Any, resolution: str, note: str, receipt: ReceiptData | None
+) -> None:
+    by = name_of(actor)
+    told = {"resolution": resolution, "note": note, "by": by}
+    if resolution == "fail":
+        wait.parked = Wait.NOT_PARKED  # it ends the run, so it must not wake it
+        waits.resolve(tx, wait, "fail", told)
+        runs.fail(tx, type="Failed", message=f"an operator: {note}", code="operator", actor=by)
+        return
+    if resolution != "resume":
+        _settle_effect(tx, wait, resolution, note, by, receipt)
+    tx.set(turns_lost=0)
+    waits.resolve(tx, wait, resolution, told)
+
+
+def _settle_effect(
+    tx: Transaction, wait: Wait, resolution: str, note: str, by: str, receipt: ReceiptData | None
+) -> None:
+    case = json.loads(wait.data)
+    effect = Effect.objects.select_for_update().get(pk=case["effect"])
+    if resolution == "confirm" and effect.status == "in_doubt":
+        if receipt is None:
+            raise InvalidInput(
+                "To confirm, give the external id that the peer shows for it", effect=effect.pk
+            )
+        effects.confirm(tx, effect, receipt, by=f"{by}: {note}")
+    elif resolution == "confirm":
+        effects.confirm(
+            tx,
+            effect,
+            ReceiptData(effect.external_id or "", effect.checksum, effect.evidence),
+            by=f"{by}: {note}",
+        )
+    elif resolution == "disprove":
+        effects.disprove(tx, effect, by=f"{by}: {note}")
+    elif resolution == "accept":
+        effects.accept(tx, effect, by=by, note=note, seen={"seen": case.get("seen")})
+    else:
+        for approval_wait in Wait.objects.filter(
+            approval__effect=effect, approval__invalidated="", outcome="approved"
+        ):
+            waits.invalidate(tx, approval_wait, approval_wait.approval, "the effect is done again")
+        effects.redo(tx, effect, by=by)
+
+
+def _closed(wait: Wait) -> ApprovalsError:
+    if wait.status == WaitStatus.RESOLVED:
+        return AlreadyDecided(
+            "This case was settled already", wait=wait.pk, outcome=wait.outcome, at=wait.closed_at
+        )
+    return WaitClosed(wait=wait.pk, outcome=wait.outcome)
+
+
+def ask_to_look(wait_id: UUID, *, actor: Any) -> None:
+    """Asks a worker to look the effect of a case up; the answer appears on the case. Raises as `resolve`."""
+    require(actor, "approvals.operate")
+    wait = Wait.objects.filter(pk=wait_id, kind=WaitKind.RECONCILIATION).first()
+    if wait is None:
+        raise NotFound("There is no such case", wait=wait_id)
+    if wait.status != WaitStatus.OPEN:
+        raise _closed(wait)
+    if "effect" not in json.loads(wait.data or "{}"):
+        raise IllegalTransition("This case is about no effect that could be looked up", wait=wait_id)
+    with locked(wait.run_id):
+        outbox.put(Outbox.Kind.PROBE, wait_id)

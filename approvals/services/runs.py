@@ -1,0 +1,271 @@
+"""Starting runs, sending them signals, and stopping them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import jsonschema
+from django.db import transaction
+
+from approvals import clock, models, outbox
+from approvals.engine import replay as engine_replay
+from approvals.engine import sweeper
+from approvals.errors import IllegalTransition, InvalidInput, NotFound, RunConflict
+from approvals.services.actors import name_of, require
+from approvals.states import RUN_FINAL, RunStatus, WaitKind, WaitStatus
+from approvals.transitions import Transaction, create, locked, runs, waits
+from approvals.workflows import registry, values
+
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Generic[O]):
+    """A run as applications see it; `output` is decoded by its workflow's annotation."""
+
+    id: UUID
+    workflow: str
+    version: int
+    status: str
+    key: str | None
+    requester: str
+    input: Any
+    output: O
+    error: dict[str, str] | None
+    tags: tuple[str, ...]
+    created_at: datetime
+    finished_at: datetime | None
+
+
+def _view(row: models.Run) -> Run[Any]:
+    try:
+        code = registry.resolve(row.workflow, row.version)
+        codecs: tuple[Any, Any] = (code.input, code.output)
+    except Exception:  # its code is gone; what is stored can still be shown
+        codecs = (values.codec_for(Any), values.codec_for(Any))
+    return Run(
+        id=row.pk,
+        workflow=row.workflow,
+        version=row.version,
+        status=row.status,
+        key=row.key,
+        requester=row.requester_name,
+        input=codecs[0].decode(row.input, what="the input"),
+        output=None if row.output is None else codecs[1].decode(row.output, what="the output"),
+        error=json.loads(row.error) if row.error else None,
+        tags=tuple(json.loads(row.tags)),
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+    )
+
+
+def start(
+    workflow: registry.Workflow[I, O] | str,
+    input: I,
+    *,
+    key: str | None = None,
+    requester: Any = None,
+    tags: Sequence[str] = (),
+) -> Run[O]:
+    """Starts a run at the workflow's newest version; the same key and input again give the earlier run.
+
+    Raises UnknownWorkflow, NotSerializable or PayloadTooLarge for the input, RunConflict if the key was
+    used with another input (CASES 50).
+    """
+    code = registry.get(workflow if isinstance(workflow, str) else workflow.name)
+    text, _ = code.input.roundtrip(input, what=f"the input of {code.name}")
+    with transaction.atomic():
+        now = clock.now()
+        row = models.Run(
+            workflow=code.name,
+            version=code.version,
+            key=_checked_key(key),
+            requester=requester,
+            requester_name=requester.get_username() if requester is not None else "",
+            input=text,
+            tags=json.dumps([str(t) for t in tags]),
+            ready_at=now,
+            created_at=now,
+        )
+        row.seed = row.pk
+        if create(row, requester=row.requester_name):
+            outbox.hint()
+            return _view(row)
+    earlier = models.Run.objects.get(workflow=code.name, key=key)
+    if not _same_input(code, earlier.input, text):
+        raise RunConflict(workflow=code.name, key=key, run=earlier.pk)
+    return _view(earlier)
+
+
+def start_json(
+    name: str, input: Any, *, key: str | None = None, requester: Any = None, tags: Sequence[str] = ()
+) -> Run[Any]:
+    """Like `start`, from JSON that came from outside. Raises InvalidInput with the fields that do not fit."""
+    code = registry.get(name)
+    return start(
+        code, code.input.accept(input, what=f"the input of {name}"), key=key, requester=requester, tags=tags
+    )
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is not None and (not key or len(key) > 200 or "\x00" in key):
+        raise InvalidInput("A start key is a text of 1 to 200 characters", found=repr(key)[:80])
+    return key
+
+
+def _same_input(code: registry.Workflow[Any, Any], one: str, other: str) -> bool:
+    """Secrets are sealed anew each time, so texts may differ where values do not."""
+    if one == other:
+        return True
+    what = f"the input of {code.name}"
+    return bool(code.input.decode(one, what=what) == code.input.decode(other, what=what))
+
+
+def get(run_id: UUID) -> Run[Any]:
+    """The run as it is now. Raises NotFound."""
+    row = models.Run.objects.filter(pk=run_id).first()
+    if row is None:
+        raise NotFound(run=run_id)
+    return _view(row)
+
+
+def signal(run_id: UUID | tuple[str, str], name: str, payload: Any, *, message_id: str | None = None) -> None:
+    """Sends a message to a run, by id or by (workflow, key). Early ones are kept, repeated ones ignored.
+
+    Raises NotFound, WaitClosed if the run is over, InvalidInput if the open wait's schema refuses it or
+    if the same id came with another payload.
+    """
+    text = values.codec_for(Any).encode(_plain(payload), what=f"signal {name!r}")
+    found = _find(run_id)
+    problem: Exception | None = None
+    with locked(found) as tx:
+        waits.apply_due(tx)
+        message = models.Message(name=name, message_id=message_id or str(clock.new_id()), payload=text)
+        problem = _problem_with(tx, message)
+        if problem is None:
+            waits.receive(tx, message)
+    if problem is not None and not isinstance(problem, _Repeated):
+        raise problem
+
+
+class _Repeated(Exception):
+    """The same message again: nothing to do."""
+
+
+def _problem_with(tx: Transaction, message: models.Message) -> Exception | None:
+    earlier = models.Message.objects.filter(
+        run=tx.run, name=message.name, message_id=message.message_id
+    ).first()
+    if earlier is not None:
+        if earlier.payload == message.payload:
+            return _Repeated()
+        return InvalidInput(
+            "This message id came before, with another payload", message_id=message.message_id
+        )
+    if tx.run.status in RUN_FINAL:
+        return runs_over(tx.run)
+    waiting = models.Wait.objects.filter(
+        run=tx.run, name=message.name, kind=WaitKind.SIGNAL, status=WaitStatus.OPEN
+    )
+    first = waiting.order_by("position", "ordinal").first()
+    if first is None or not first.data:
+        return None
+    try:
+        jsonschema.validate(json.loads(message.payload), json.loads(first.data)["schema"])
+    except jsonschema.ValidationError as error:
+        return InvalidInput(
+            "The payload does not fit what the run waits for",
+            field=error.json_path,
+            problem=error.message[:200],
+        )
+    return None
+
+
+def runs_over(run: models.Run) -> Exception:
+    """What somebody is told who comes too late."""
+    from approvals.errors import WaitClosed
+
+    return WaitClosed("The run is over; nothing was changed", run=run.pk, outcome=run.status)
+
+
+def _plain(payload: Any) -> Any:
+    """A payload given as a model is sent as what it dumps to."""
+    return payload.model_dump(mode="json") if hasattr(payload, "model_dump") else payload
+
+
+def _find(run_id: UUID | tuple[str, str]) -> UUID:
+    if isinstance(run_id, UUID):
+        return run_id
+    workflow, key = run_id
+    row = models.Run.objects.filter(workflow=workflow, key=key).values_list("pk", flat=True).first()
+    if row is None:
+        raise NotFound(workflow=workflow, key=key)
+    return row
+
+
+def _require_operator(run_id: UUID, actor: Any) -> None:
+    row = models.Run.objects.filter(pk=run_id).only("requester_id").first()
+    if row is None:
+        raise NotFound(run=run_id)
+    require(actor, "approvals.operate", or_is=row.requester_id)
+
+
+def cancel(run_id: UUID, *, actor: Any, reason: str, compensate: bool = False) -> None:
+    """Asks a run to end as cancelled: at once if no worker holds it, else at its next boundary.
+
+    What is in doubt is settled first. Raises NotFound, PermissionRefused (operators and the requester
+    may), IllegalTransition if it is over (cancelled already: nothing happens).
+    """
+    if compensate:
+        from approvals.errors import NotAvailable
+
+        raise NotAvailable(
+            "Cancelling with compensation is not built yet; cancel without it, or undo by hand"
+        )
+    _require_operator(run_id, actor)
+    with locked(run_id) as tx:
+        waits.apply_due(tx)
+        over = tx.run.status in RUN_FINAL
+        if not over:
+            runs.flag_cancel(tx, actor=name_of(actor), reason=reason)
+            sweeper.cancel_unheld(tx)
+    if over and tx.run.status != RunStatus.CANCELLED:
+        raise IllegalTransition("A run that is over cannot be cancelled", run=run_id, status=tx.run.status)
+
+
+def pause(run_id: UUID, *, actor: Any, reason: str) -> None:
+    """Holds a run: at once if no worker has it, else at its next boundary. Raises as `cancel`."""
+    require(actor, "approvals.operate")
+    with locked(run_id) as tx:
+        waits.apply_due(tx)
+        if tx.run.status in (*RUN_FINAL, RunStatus.PAUSED):
+            raise IllegalTransition(
+                "Only a run that is not over and not paused can be paused", run=run_id, status=tx.run.status
+            )
+        if tx.run.status == RunStatus.RUNNING:
+            runs.flag_pause(tx, actor=name_of(actor), reason=reason)
+        elif runs.in_reconciliation(tx):
+            raise IllegalTransition("The run already waits for an operator; resolve its case", run=run_id)
+        else:
+            runs.pause(tx, actor=name_of(actor), reason=reason)
+
+
+def resume(run_id: UUID, *, actor: Any) -> None:
+    """Lets a paused run go on. Raises as `pause`."""
+    require(actor, "approvals.operate")
+    with locked(run_id) as tx:
+        if tx.run.status == RunStatus.RUNNING and tx.run.pause_requested_at is not None:
+            tx.set(pause_requested_at=None)
+            return
+        runs.resume(tx, actor=name_of(actor))
+
+
+def replay(run_id: UUID) -> engine_replay.Report:
+    """Runs today's code against the journal, performing nothing. Raises NotFound, UnknownVersion."""
+    return engine_replay.replay(run_id)

@@ -1,0 +1,5 @@
+"""One file per machine, one function per event, named as the event. All inside `locked(run_id)`."""
+
+from approvals.journal import Held, NewEntry, Transaction, claim, create, locked, record
+
+__all__ = ["Held", "NewEntry", "Transaction", "claim", "create", "locked", "record"]

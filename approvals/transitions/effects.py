@@ -1,0 +1,181 @@
+"""Events of an effect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from approvals.errors import IllegalTransition
+from approvals.journal import Transaction
+from approvals.limits import limits
+from approvals.models import Approval, Effect, PolicyVersion
+from approvals.states import RUN_FINAL, EffectStatus
+from approvals.transitions import guard
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptData:
+    """A receipt as stored."""
+
+    external_id: str
+    checksum: str | None
+    evidence: str
+
+    def columns(self) -> dict[str, Any]:
+        return {"external_id": self.external_id, "checksum": self.checksum, "evidence": self.evidence}
+
+
+def key_of(effect: Effect) -> str:
+    """The stable key: run + position + generation, the same for all attempts."""
+    return f"{effect.run_id}-{effect.position}-{effect.generation}"
+
+
+def intend(tx: Transaction, effect: Effect, versions: Sequence[PolicyVersion]) -> None:
+    """Freezes the request and its digest; nothing is sent yet."""
+    effect.run = tx.run
+    effect.key = key_of(effect)
+    effect.policies = guard.pin(effect, versions)
+    tx.move(effect, "intend", key=effect.key, effect=effect.kind, target=effect.target)
+
+
+def dispatch(tx: Transaction, effect: Effect, *, deadline: timedelta) -> guard.Guarded:
+    """Allows one call, if the whole guard holds now; the approval is consumed by this effect here."""
+    return _send(tx, effect, "dispatch", deadline)
+
+
+def redispatch(tx: Transaction, effect: Effect, *, deadline: timedelta) -> guard.Guarded:
+    """Allows the same call again under the same key; the caller has made sure that the peer deduplicates."""
+    return _send(tx, effect, "redispatch", deadline)
+
+
+def _send(tx: Transaction, effect: Effect, event: str, deadline: timedelta) -> guard.Guarded:
+    checked = guard.check(tx, effect)
+    if not checked.ok:
+        return checked
+    ids = [a.pk for a in checked.approvals]
+    if ids:
+        Approval.objects.filter(pk__in=ids).update(consumed_by=effect)
+    tx.move(
+        effect,
+        event,
+        {"sent_at": tx.now, "deadline_at": tx.now + deadline, "sends": effect.sends + 1},
+        approved_by=[str(i) for i in ids],
+    )
+    return checked
+
+
+def commit(tx: Transaction, effect: Effect, receipt: ReceiptData) -> None:
+    """The receipt is here."""
+    tx.move(effect, "commit", receipt.columns(), **_told(receipt))
+
+
+def not_sent(tx: Transaction, effect: Effect, reason: str) -> None:
+    """Certainly nothing went out; unless an earlier send is unresolved, then it is in doubt."""
+    if effect.sends > 1:
+        doubt(tx, effect, f"an earlier send is unresolved; this time: {reason}")
+        return
+    changes = {"reason": reason, "attempts": effect.attempts + 1, "sends": effect.sends - 1}
+    tx.move(effect, "not_sent", changes, reason=reason, attempts=effect.attempts + 1)
+
+
+def refuse(tx: Transaction, effect: Effect, reason: str) -> None:
+    """The peer said a definite no; unless an earlier send is unresolved, then it is in doubt."""
+    if effect.sends > 1:
+        doubt(tx, effect, f"an earlier send is unresolved; this time the peer refused: {reason}")
+        return
+    tx.move(effect, "refuse", {"reason": reason}, reason=reason)
+
+
+def doubt(tx: Transaction, effect: Effect, reason: str) -> None:
+    """The outcome of the call is unknown."""
+    tx.move(effect, "doubt", {"reason": reason}, reason=reason)
+
+
+def withdraw(tx: Transaction, effect: Effect, reason: str) -> None:
+    """Never sent in this generation."""
+    tx.move(effect, "withdraw", {"reason": reason}, reason=reason)
+
+
+def confirm(tx: Transaction, effect: Effect, receipt: ReceiptData, *, by: str) -> None:
+    """In doubt: it is there. Contradicted: the read-back was wrong, or the world was mended."""
+    changes = {"reason": ""}
+    if effect.status == EffectStatus.CONTRADICTED:
+        tx.move(effect, "confirm", {**changes, "verified_at": tx.now}, by=by)
+        return
+    tx.move(effect, "confirm", {**changes, **receipt.columns()}, by=by, **_told(receipt))
+
+
+def settled_after(effect: Effect) -> datetime:
+    """From here on a look-up that finds nothing is believed."""
+    if effect.deadline_at is None:
+        raise IllegalTransition("This effect was never sent", effect=effect.pk)
+    return effect.deadline_at + timedelta(seconds=limits().effect_grace_seconds)
+
+
+def disprove(tx: Transaction, effect: Effect, *, by: str) -> None:
+    """It certainly did not happen. Raises IllegalTransition before call deadline + grace (CASES 23)."""
+    if tx.now < settled_after(effect):
+        raise IllegalTransition(
+            "Too early to say that it did not happen: the call may still land",
+            effect=effect.pk,
+            not_before=settled_after(effect).isoformat(),
+        )
+    event = "abandon" if tx.run.cancel_requested_at or tx.run.status in RUN_FINAL else "disprove"
+    tx.move(effect, event, {"reason": "", "sends": 0}, by=by)
+
+
+def verify(tx: Transaction, effect: Effect) -> None:
+    """The independent read-back agrees."""
+    tx.move(effect, "verify", {"verified_at": tx.now})
+
+
+def contradict(tx: Transaction, effect: Effect, *, found: str) -> None:
+    """The read-back disagrees, or the object is gone."""
+    tx.move(
+        effect,
+        "contradict",
+        {"reason": found},
+        found=found,
+        external_id=effect.external_id,
+        checksum=effect.checksum,
+    )
+
+
+def accept(tx: Transaction, effect: Effect, *, by: str, note: str, seen: Mapping[str, Any]) -> None:
+    """An operator: what is there now is right. Kept beside the receipt, which replay goes on answering."""
+    evidence = {**json.loads(effect.evidence), "accepted": {"by": by, "note": note, **seen}}
+    changes = {"verified_at": tx.now, "reason": "", "superseded": True, "evidence": json.dumps(evidence)}
+    tx.move(effect, "accept", changes, by=by, note=note)
+
+
+def redo(tx: Transaction, effect: Effect, *, by: str) -> None:
+    """An operator: what is gone is done again, under a new key; a guarded effect asks again."""
+    if tx.run.cancel_requested_at or tx.run.status in RUN_FINAL:
+        raise IllegalTransition("The run is ending; nothing is done again", run=tx.run.pk)
+    if effect.reason != "missing":
+        raise IllegalTransition(
+            "Only what is gone is done again; what was changed: accept it", found=effect.reason
+        )
+    effect.generation += 1
+    changes = {
+        "generation": effect.generation,
+        "key": key_of(effect),
+        "sends": 0,
+        "attempts": 0,
+        "reason": "",
+        "verified_at": None,
+    }
+    tx.move(effect, "redo", changes, by=by, key=changes["key"])
+
+
+def supersede(effect: Effect) -> None:
+    """A later effect stands for it: it is not verified any more."""
+    Effect.objects.filter(pk=effect.pk).update(superseded=True)
+    effect.superseded = True
+
+
+def _told(receipt: ReceiptData) -> dict[str, Any]:
+    return {"external_id": receipt.external_id, "checksum": receipt.checksum, "evidence": receipt.evidence}

@@ -1,0 +1,100 @@
+"""The guard of dispatch: does everything that was approved still hold, for exactly these bytes, now?
+
+Evaluated under the run's lock, in the transaction that dispatches (ARCHITECTURE 9).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from approvals import facts, policy
+from approvals.journal import Transaction
+from approvals.models import Approval, Effect, PolicyVersion, Wait
+from approvals.states import WaitKind
+from approvals.transitions import waits
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What the guard found: the approvals that may be consumed, or why not."""
+
+    ok: bool
+    approvals: Sequence[Approval] = ()
+    reason: str = ""
+    denied: bool = False
+
+
+def pin(effect: Effect, versions: Sequence[PolicyVersion]) -> str:
+    """The policies as the effect remembers them."""
+    return json.dumps([{"slug": v.slug, "version": v.version} for v in versions])
+
+
+def pinned(effect: Effect) -> dict[str, int]:
+    """Slug → version of the policies that were in force when the effect was intended."""
+    return {row["slug"]: row["version"] for row in json.loads(effect.policies)}
+
+
+def check(tx: Transaction, effect: Effect) -> Guarded:
+    """Evaluates every pinned and every current policy over facts as they are now; the stricter wins."""
+    before = pinned(effect)
+    current = facts.required(before, effect.kind)
+    if not current:
+        return Guarded(ok=True)
+    old = {(v.slug, v.version): v for v in PolicyVersion.objects.filter(slug__in=before)}
+    held = {
+        a.policy.slug: a
+        for a in Approval.objects.filter(effect=effect, invalidated="", wait__outcome="approved")
+        .select_related("policy", "wait")
+        .order_by("wait__closed_seq")
+    }
+    used = []
+    for version in current:
+        then = old.get((version.slug, before.get(version.slug, version.version)), version)
+        approval = held.get(version.slug)
+        if approval is not None and (problem := _unusable(approval, effect)):
+            return Guarded(ok=False, reason=problem)
+        result = _revalidate(tx, effect, approval, facts.read(then), facts.read(version))
+        if not result.ok:
+            return Guarded(ok=False, reason=result.reason, denied=result.denied)
+        if approval is not None:
+            used.append(approval)
+    return Guarded(ok=True, approvals=used)
+
+
+def _unusable(approval: Approval, effect: Effect) -> str:
+    if approval.digest != effect.digest:
+        return "what was approved is not what would be sent"
+    if approval.consumed_by_id not in (None, effect.pk):
+        return "the approval was used by another effect"
+    return ""
+
+
+def _revalidate(
+    tx: Transaction, effect: Effect, approval: Approval | None, then: policy.Policy, now: policy.Policy
+) -> policy.Revalidation:
+    votes = waits.votes(approval) if approval else []
+    return policy.revalidate(
+        then,
+        now,
+        facts.of_effect(tx.run, effect),
+        votes=votes,
+        people=facts.people({v.reviewer for v in votes}),
+        requester=tx.run.requester_name or None,
+        starter=tx.run.requester_name or None,
+        editors=frozenset(),
+        approved_at=approval.wait.closed_at if approval else None,
+        now=tx.now,
+    )
+
+
+def approvals_to_invalidate(effect: Effect) -> list[Wait]:
+    """The approvals of an effect that a refused check makes void."""
+    return list(
+        Wait.objects.filter(
+            kind=WaitKind.APPROVAL, approval__effect=effect, approval__invalidated="", outcome="approved"
+        )
+        .select_related("approval")
+        .order_by("position", "ordinal")
+    )

@@ -1,0 +1,186 @@
+"""Events of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from uuid import UUID
+
+from approvals import outbox
+from approvals.errors import IllegalTransition
+from approvals.journal import Transaction
+from approvals.models import Effect, Outbox, Wait
+from approvals.states import EFFECT_UNSETTLED, EffectStatus, WaitKind, WaitStatus
+
+BLOCKS_COMPLETION = (*EFFECT_UNSETTLED, EffectStatus.INTENDED, EffectStatus.CONTRADICTED)
+
+
+def asked_to_stop(tx: Transaction) -> bool:
+    """Whether somebody asked this run to cancel or to pause."""
+    return tx.run.cancel_requested_at is not None or tx.run.pause_requested_at is not None
+
+
+def suspend(tx: Transaction, parked: Collection[tuple[UUID, int]], *, all_of: bool = False) -> bool:
+    """Parks the run on waits (id, Wait.KEEP or Wait.CANCEL); False if the condition is met already.
+
+    Then, or when the run was asked to stop, it yields instead.
+    """
+    ids = [wait_id for wait_id, _ in parked]
+    still_open = set(Wait.objects.filter(pk__in=ids, status=WaitStatus.OPEN).values_list("pk", flat=True))
+    met = not still_open if all_of else len(still_open) < len(ids)
+    if met or asked_to_stop(tx):
+        yield_(tx)
+        return False
+    for mode in (Wait.KEEP, Wait.CANCEL):
+        if those := [wait_id for wait_id, m in parked if m == mode and wait_id in still_open]:
+            Wait.objects.filter(pk__in=those).update(parked=mode)
+    tx.move_run("suspend", {"parked_left": len(still_open) if all_of else 1})
+    return True
+
+
+def yield_(tx: Transaction) -> None:
+    """Gives the run back at a boundary; nothing is dispatched."""
+    tx.move_run("yield", {"ready_at": tx.now, "verify_due": False})
+    outbox.hint()
+
+
+def lose_lease(tx: Transaction, *, why: str, noticed_after: float | None = None) -> None:
+    """Takes the run from a worker that is gone; what it had dispatched is in doubt from here on."""
+    for effect in Effect.objects.select_for_update().filter(run=tx.run, status=EffectStatus.DISPATCHED):
+        tx.move(effect, "doubt", {"reason": why}, reason=why)
+    tx.move_run(
+        "lose_lease",
+        {"ready_at": tx.now, "turns_lost": tx.run.turns_lost + 1, "verify_due": True},
+        why=why,
+        noticed_after_seconds=noticed_after,
+    )
+    outbox.hint()
+
+
+def wake(tx: Transaction) -> None:
+    """The parked condition is met: losers are closed here, with the winner, or never."""
+    for loser in Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN).exclude(parked=Wait.NOT_PARKED):
+        if loser.parked == Wait.CANCEL:
+            leave_wait(tx, loser)
+        else:
+            Wait.objects.filter(pk=loser.pk).update(parked=Wait.NOT_PARKED)
+    tx.move_run("wake", {"ready_at": tx.now, "parked_left": 0, "verify_due": True})
+    outbox.hint()
+
+
+def leave_wait(tx: Transaction, wait: Wait) -> None:
+    """Closes a wait that its run no longer needs; a child is asked to cancel."""
+    tx.move(wait, "cancel", {"outcome": "left"})
+    if wait.kind == WaitKind.CHILD:
+        outbox.put(Outbox.Kind.CANCEL_CHILD, wait.pk, run=str(tx.run.pk))
+
+
+def stop(tx: Transaction, wait: Wait) -> None:
+    """Stops a running run for an operator at a new reconciliation wait."""
+    tx.move(wait, "open", {"parked": Wait.KEEP}, reason=wait.outcome)
+    tx.move_run("stop", {"parked_left": 1})
+
+
+def strand(tx: Transaction, wait: Wait) -> None:
+    """No live worker knows this run's version."""
+    tx.move(wait, "open", {"parked": Wait.KEEP})
+    tx.move_run("strand", {"parked_left": 1})
+
+
+def pause(tx: Transaction, *, actor: str, reason: str) -> None:
+    """An operator holds the run; it keeps its open waits."""
+    tx.move_run("pause", {"pause_requested_at": None}, actor=actor, reason=reason)
+
+
+def resume(tx: Transaction, *, actor: str) -> None:
+    """An operator lets a paused run go on. What it was parked on is found again by replay."""
+    Wait.objects.filter(run=tx.run).exclude(parked=Wait.NOT_PARKED).update(parked=Wait.NOT_PARKED)
+    tx.move_run("resume", {"ready_at": tx.now, "parked_left": 0, "verify_due": True}, actor=actor)
+    outbox.hint()
+
+
+def unwind(tx: Transaction) -> None:
+    """To be claimed only to settle what is in doubt, before it can be cancelled."""
+    tx.move_run("unwind", {"ready_at": tx.now})
+    outbox.hint()
+
+
+def complete(tx: Transaction, *, output: str) -> None:
+    """The function returned. Raises IllegalTransition if an effect is not settled."""
+    if Effect.objects.filter(run=tx.run, status__in=BLOCKS_COMPLETION).exists():
+        raise IllegalTransition("A run with unsettled effects cannot complete", run=tx.run.pk)
+    _close(tx)
+    tx.move_run("complete", {"finished_at": tx.now, "output": output})
+    _tell_parent(tx)
+
+
+def fail(tx: Transaction, *, type: str, message: str, code: str, actor: str = "") -> None:
+    """A domain error, or an operator's word."""
+    _close(tx)
+    error = {"type": type, "message": message, "code": code}
+    tx.move_run(
+        "fail", {"finished_at": tx.now, "error": json.dumps(error), "parked_left": 0}, actor=actor, **error
+    )
+    _tell_parent(tx)
+
+
+def cancel(tx: Transaction) -> None:
+    """Ends the run as asked. Raises IllegalTransition while an effect is in doubt."""
+    if unsettled(tx):
+        raise IllegalTransition(
+            "Something is in doubt; it is settled before the run is cancelled", run=tx.run.pk
+        )
+    _close(tx)
+    tx.move_run("cancel", {"finished_at": tx.now, "parked_left": 0}, reason=tx.run.stop_reason)
+    _tell_parent(tx)
+
+
+def unsettled(tx: Transaction) -> bool:
+    """Whether the outcome of a call is unknown."""
+    return Effect.objects.filter(run=tx.run, status__in=EFFECT_UNSETTLED).exists()
+
+
+def _close(tx: Transaction) -> None:
+    """A run that ends leaves nothing open and withdraws what was never sent."""
+    for effect in Effect.objects.select_for_update().filter(run=tx.run, status=EffectStatus.INTENDED):
+        tx.move(effect, "withdraw", {"reason": "the run ended"}, reason="the run ended")
+    for wait in Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN):
+        leave_wait(tx, wait)
+
+
+def _tell_parent(tx: Transaction) -> None:
+    if tx.run.parent_wait:
+        outbox.put(Outbox.Kind.CHILD_ENDED, tx.run.pk)
+
+
+def flag_cancel(tx: Transaction, *, actor: str, reason: str) -> None:
+    """Asks a run to cancel; honoured at its next boundary."""
+    if tx.run.cancel_requested_at is None:
+        tx.set(cancel_requested_at=tx.now, stop_reason=f"{actor}: {reason}")
+        tx.append("run.cancel_asked", actor=actor, reason=reason)
+
+
+def flag_pause(tx: Transaction, *, actor: str, reason: str) -> None:
+    """Asks a run to pause; honoured at its next boundary."""
+    if tx.run.pause_requested_at is None:
+        tx.set(pause_requested_at=tx.now, stop_reason=f"{actor}: {reason}")
+        tx.append("run.pause_asked", actor=actor, reason=reason)
+
+
+def honour_stop(tx: Transaction) -> bool:
+    """At a boundary of the holder: pauses or cancels as asked; False if nobody asked."""
+    if tx.run.cancel_requested_at is not None:
+        if unsettled(tx):
+            return False
+        cancel(tx)
+        return True
+    if tx.run.pause_requested_at is not None:
+        actor, _, reason = tx.run.stop_reason.partition(": ")
+        pause(tx, actor=actor, reason=reason)
+        return True
+    return False
+
+
+def in_reconciliation(tx: Transaction) -> bool:
+    """Whether an operator's case is open."""
+    return Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN, kind=WaitKind.RECONCILIATION).exists()

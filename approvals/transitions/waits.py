@@ -1,0 +1,199 @@
+"""Events of a wait. Closing one that its run is parked on wakes the run in the same transaction."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from approvals import facts, policy
+from approvals.journal import Transaction
+from approvals.models import Approval, Decision, Effect, Message, Wait
+from approvals.states import EffectStatus, RunStatus, WaitKind, WaitStatus
+from approvals.transitions import runs
+
+
+def open_(tx: Transaction, wait: Wait, approval: Approval | None = None, **data: Any) -> None:
+    """Opens a wait; a message that came early closes it at once."""
+    wait.opened_at = tx.now
+    tx.move(
+        wait,
+        "open",
+        {"parked": wait.parked},
+        wait=wait.kind,
+        ordinal=wait.ordinal,
+        due_at=wait.due_at.isoformat() if wait.due_at else None,
+        **data,
+    )
+    if approval is not None:
+        approval.wait = wait
+        approval.save(force_insert=True)
+    if wait.kind in (WaitKind.SIGNAL, WaitKind.WEBHOOK):
+        early = (
+            Message.objects.filter(run=tx.run, name=wait.name, status=Message.Status.BUFFERED)
+            .order_by("id")
+            .first()
+        )
+        if early is not None:
+            _consume(tx, wait, early)
+
+
+def receive(tx: Transaction, message: Message) -> None:
+    """A message came: the oldest open wait of its name gets it, else it is kept for the next one."""
+    message.run, message.received_at = tx.run, tx.now
+    message.save(force_insert=True)
+    waiting = (
+        Wait.objects.filter(run=tx.run, name=message.name, kind=WaitKind.SIGNAL, status=WaitStatus.OPEN)
+        .order_by("position", "ordinal")
+        .first()
+    )
+    if waiting is None:
+        tx.append("message.keep", name=message.name, id=message.message_id)
+        return
+    _consume(tx, waiting, message)
+
+
+def _consume(tx: Transaction, wait: Wait, message: Message) -> None:
+    Message.objects.filter(pk=message.pk).update(status=Message.Status.CONSUMED, wait=wait)
+    value = {
+        "id": message.message_id,
+        "received_at": message.received_at.isoformat(),
+        "payload": message.payload,
+    }
+    resolve(tx, wait, "received", value)
+
+
+def resolve(tx: Transaction, wait: Wait, outcome: str, value: Any = None) -> None:
+    """It got what it waited for."""
+    if wait.status == WaitStatus.OPEN:
+        _close(tx, wait, "resolve", outcome, value)
+
+
+def apply_due(tx: Transaction) -> list[Wait]:
+    """Applies what time has already decided, in the order of the deadlines. Every event does this first."""
+    due = Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN, due_at__lte=tx.now).order_by(
+        "due_at", "position"
+    )
+    closed = []
+    for wait in due:
+        wait.refresh_from_db(fields=["status", "parked"])  # an earlier one may have closed it as a loser
+        if wait.status != WaitStatus.OPEN:
+            continue
+        if wait.kind == WaitKind.TIMER:
+            resolve(tx, wait, "fired", {"at": wait.due_at.isoformat() if wait.due_at else None})
+        else:
+            expire(tx, wait)
+        closed.append(wait)
+    return closed
+
+
+def expire(tx: Transaction, wait: Wait) -> None:
+    """Its deadline passed. An approval's policy may cancel the run then."""
+    at = wait.due_at.isoformat() if wait.due_at else None
+    if wait.kind != WaitKind.APPROVAL:
+        _close(tx, wait, "expire", "expired", {"at": at})
+        return
+    approval = Approval.objects.select_related("policy").get(pk=wait.pk)
+    rules = facts.read(approval.policy)
+    if rules.on_expiry == "cancel":
+        runs.flag_cancel(tx, actor=f"policy {rules.slug}", reason=f"nobody decided {wait.name!r} in time")
+    _close(tx, wait, "expire", "expired", outcome_of(approval, "expired", ""))
+    _withdraw_effect(tx, approval, "expired")
+
+
+def decide(tx: Transaction, wait: Wait, approval: Approval, decision: Decision) -> policy.Tally:
+    """One person's decision; the one that settles the matter closes the wait in this transaction."""
+    decision.at = tx.now
+    decision.save(force_insert=True)
+    tx.move(
+        wait,
+        "decide",
+        decision=str(decision.pk),
+        reviewer=decision.reviewer_name,
+        outcome=decision.outcome,
+        comment=decision.comment,
+        revision=decision.revision,
+        digest=decision.digest,
+        channel=decision.channel,
+    )
+    result = policy.tally(stages(approval), votes(approval))
+    if result.outcome is not None:
+        _close(tx, wait, "resolve", result.outcome, outcome_of(approval, result.outcome, decision.comment))
+        if result.outcome != "approved":
+            _withdraw_effect(tx, approval, result.outcome)
+    return result
+
+
+def withdraw(tx: Transaction, wait: Wait, decision: Decision) -> None:
+    """A person takes back their own decision while it is open."""
+    Decision.objects.filter(pk=decision.pk).update(withdrawn_at=tx.now)
+    tx.move(wait, "withdraw", decision=str(decision.pk), reviewer=decision.reviewer_name)
+
+
+def invalidate(tx: Transaction, wait: Wait, approval: Approval, reason: str) -> None:
+    """A check at dispatch refused what had been approved; a fresh approval is opened beside this."""
+    approval.invalidated = reason
+    Approval.objects.filter(pk=approval.pk).update(invalidated=reason)
+    tx.move(wait, "invalidate", reason=reason)
+
+
+def stages(approval: Approval) -> tuple[policy.Stage, ...]:
+    """Who was asked."""
+    return facts.read(approval.policy).rules[approval.rule].stages
+
+
+def votes(approval: Approval) -> list[policy.Vote]:
+    """The decisions that count for the present revision."""
+    rows = Decision.objects.filter(
+        approval=approval, revision=approval.revision, withdrawn_at=None, counted=True
+    ).order_by("at", "id")
+    return [policy.Vote(d.reviewer_name, d.outcome, d.stage) for d in rows]  # type: ignore[arg-type]
+
+
+def outcome_of(approval: Approval, outcome: str, comment: str) -> dict[str, Any]:
+    """What the closing entry of an approval says; replay answers from it."""
+    rows = list(Decision.objects.filter(approval=approval).order_by("at", "id"))
+    form = next((d.form for d in reversed(rows) if d.form and d.outcome == outcome), "")
+    return {
+        "outcome": outcome,
+        "action": approval.action,
+        "digest": approval.digest,
+        "comment": comment,
+        "form": form,
+        "decisions": [
+            {
+                "reviewer": d.reviewer_name,
+                "outcome": d.outcome,
+                "comment": d.comment,
+                "at": d.at.isoformat(),
+                "channel": d.channel,
+                "counted": d.counted and d.withdrawn_at is None and d.revision == approval.revision,
+            }
+            for d in rows
+        ],
+    }
+
+
+def _withdraw_effect(tx: Transaction, approval: Approval, reason: str) -> None:
+    """The effect that asked is not going to be sent; its other open approvals are pointless."""
+    effect = Effect.objects.select_for_update().filter(pk=approval.effect_id).first()
+    if effect is None or effect.status != EffectStatus.INTENDED:
+        return
+    tx.move(effect, "withdraw", {"reason": reason}, reason=reason)
+    for other in Wait.objects.filter(approval__effect=effect, status=WaitStatus.OPEN):
+        runs.leave_wait(tx, other)
+
+
+def _close(tx: Transaction, wait: Wait, event: str, outcome: str, value: Any) -> None:
+    parked = wait.parked
+    tx.move(
+        wait, event, {"outcome": outcome}, outcome=outcome, value=json.dumps(value, separators=(",", ":"))
+    )
+    if tx.run.status != RunStatus.SUSPENDED or parked == Wait.NOT_PARKED:
+        return
+    refused = wait.kind == WaitKind.APPROVAL and outcome != "approved" and tx.run.parked_left > 0
+    left = tx.run.parked_left - 1
+    if refused and Approval.objects.filter(pk=wait.pk, effect__isnull=False).exists():
+        left = 0  # one policy's no is enough: the others need not answer
+    tx.set(parked_left=left)
+    if left <= 0:
+        runs.wake(tx)

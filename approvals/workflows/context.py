@@ -1,0 +1,454 @@
+"""The context that a workflow function is given. It checks how it is used and hands on to its Turn."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime, timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from uuid import UUID, uuid5
+
+from approvals.errors import ContextMisuse, NotAvailable
+from approvals.types import Decision, Evidence, Expired, Failure, Fired, Message, Receipt, StillOpen
+from approvals.workflows.effects import Effect
+from approvals.workflows.handles import Handle, WebhookHandle
+
+if TYPE_CHECKING:
+    from approvals.workflows.registry import Workflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+Req = TypeVar("Req")
+Act = TypeVar("Act")
+
+
+class Turn(Protocol):
+    """What the engine hands down: one worker's hold of this run. It journals, replays and leaves."""
+
+    run_id: UUID
+    key: str | None
+    requester: str
+    version: int
+    seed: UUID
+    log: logging.Logger
+
+    def enter(self, what: str) -> None:
+        """Before every call: raises what is being left with, or ContextMisuse inside a body."""
+
+    def step(self, kind: str, name: str, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any: ...
+    def effect(self, name: str, effect: Any, request: Any, **options: Any) -> Any: ...
+    def request_approval(self, name: str, **options: Any) -> Handle[Any]: ...
+    def signal(self, name: str, schema: Any, expires_in: timedelta | None) -> Handle[Any]: ...
+    def timer(self, name: str, when: timedelta | datetime) -> Handle[Any]: ...
+    def child(self, name: str, workflow: Any, input: Any) -> Handle[Any]: ...
+    def wait(self, handle: Handle[Any], at_most: timedelta | None) -> Any: ...
+    def wait_any(self, handles: tuple[Handle[Any], ...], cancel_losers: bool) -> Handle[Any]: ...
+    def wait_all(self, handles: tuple[Handle[Any], ...]) -> tuple[Any, ...]: ...
+    def now(self) -> datetime: ...
+    def progress(self, done: int, total: int, text: str) -> None: ...
+
+
+class Context:
+    """Each thing that a workflow asks of it is journaled at a position (CONTRACT section 2)."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._thread = threading.get_ident()
+        self._names: dict[tuple[str, str], int] = {}
+        self.run_id: UUID = turn.run_id
+        self.key: str | None = turn.key
+        self.requester: str = turn.requester
+        self.version: int = turn.version
+        self.log: logging.Logger = turn.log
+
+    def _enter(self, what: str) -> Turn:
+        if threading.get_ident() != self._thread:
+            raise ContextMisuse("The context is used in the thread of its workflow only", call=f"ctx.{what}")
+        self._turn.enter(what)
+        return self._turn
+
+    @overload
+    def step(
+        self, name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def step(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Pure or read-only work of any duration, run once per completed attempt and then remembered.
+
+        Raises StepFailed or StepTimeout when it is out of attempts, StepWrites if it wrote to the database.
+        """
+        return self._enter("step").step("step", name, fn, args, kwargs)
+
+    def transaction(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """`fn`'s ORM writes and its journal entry commit in one database transaction: exactly once."""
+        result: R = self._enter("transaction").step("transaction", name, fn, args, kwargs)
+        return result
+
+    def effect(
+        self,
+        name: str,
+        effect: type[Effect[Req]] | Effect[Req],
+        request: Req,
+        *,
+        policy: str | None = None,
+        approved_by: Decision[Req, Any] | None = None,
+        supersedes: Receipt[Any] | None = None,
+        title: str | None = None,
+        summary: str | None = None,
+        evidence: Iterable[Evidence] = (),
+    ) -> Receipt[Req]:
+        """A change in the outside world, at most once; under a policy only as approved.
+
+        Raises NotApproved (ApprovalRejected, ApprovalExpired, ChangesRequested), ArgumentsChanged,
+        ApprovalConsumed, PolicyDenied, EffectRefused, StepFailed (nothing could be sent).
+        """
+        receipt: Receipt[Req] = self._enter("effect").effect(
+            name,
+            effect,
+            request,
+            policy=policy,
+            approved_by=approved_by,
+            supersedes=supersedes,
+            title=title,
+            summary=summary,
+            evidence=tuple(evidence),
+        )
+        return receipt
+
+    @overload
+    def approval(
+        self,
+        name: str,
+        *,
+        policy: str,
+        action: Act,
+        effect: type[Effect[Act]] | Effect[Act] | None = None,
+        title: str,
+        summary: str = "",
+        evidence: Iterable[Evidence] = (),
+        form: None = None,
+    ) -> Decision[Act, None]: ...
+    @overload
+    def approval(
+        self,
+        name: str,
+        *,
+        policy: str,
+        action: Act,
+        effect: type[Effect[Act]] | Effect[Act] | None = None,
+        title: str,
+        summary: str = "",
+        evidence: Iterable[Evidence] = (),
+        form: type[T],
+    ) -> Decision[Act, T | None]: ...
+    def approval(
+        self,
+        name: str,
+        *,
+        policy: str,
+        action: Any,
+        effect: Any = None,
+        title: str,
+        summary: str = "",
+        evidence: Iterable[Evidence] = (),
+        form: Any = None,
+    ) -> Any:
+        """Suspends until people decide. Raises PolicyDenied, UnknownPolicy."""
+        turn = self._enter("approval")
+        handle = turn.request_approval(
+            name,
+            policy=policy,
+            action=action,
+            effect=effect,
+            title=title,
+            summary=summary,
+            evidence=tuple(evidence),
+            form=form,
+            park=True,
+        )
+        return turn.wait(handle, None)
+
+    @overload
+    def request_approval(
+        self,
+        name: str,
+        *,
+        policy: str,
+        action: Act,
+        effect: type[Effect[Act]] | Effect[Act] | None = None,
+        title: str,
+        summary: str = "",
+        evidence: Iterable[Evidence] = (),
+        form: None = None,
+    ) -> Handle[Decision[Act, None]]: ...
+    @overload
+    def request_approval(
+        self,
+        name: str,
+        *,
+        policy: str,
+        action: Act,
+        effect: type[Effect[Act]] | Effect[Act] | None = None,
+        title: str,
+        summary: str = "",
+        evidence: Iterable[Evidence] = (),
+        form: type[T],
+    ) -> Handle[Decision[Act, T | None]]: ...
+    def request_approval(
+        self,
+        name: str,
+        *,
+        policy: str,
+        action: Any,
+        effect: Any = None,
+        title: str,
+        summary: str = "",
+        evidence: Iterable[Evidence] = (),
+        form: Any = None,
+    ) -> Any:
+        """Asks people and goes on; wait for the handle later. Raises PolicyDenied, UnknownPolicy."""
+        return self._enter("request_approval").request_approval(
+            name,
+            policy=policy,
+            action=action,
+            effect=effect,
+            title=title,
+            summary=summary,
+            evidence=tuple(evidence),
+            form=form,
+            park=False,
+        )
+
+    @overload
+    def signal(self, name: str, *, schema: type[T], expires_in: None = None) -> Handle[Message[T]]: ...
+    @overload
+    def signal(
+        self, name: str, *, schema: type[T], expires_in: timedelta
+    ) -> Handle[Message[T] | Expired]: ...
+    @overload
+    def signal(self, name: str, *, schema: None = None, expires_in: None = None) -> Handle[Message[Any]]: ...
+    @overload
+    def signal(
+        self, name: str, *, schema: None = None, expires_in: timedelta
+    ) -> Handle[Message[Any] | Expired]: ...
+    def signal(self, name: str, *, schema: Any = None, expires_in: timedelta | None = None) -> Any:
+        """A message that somebody sends to this run by name; one that came early is kept for it."""
+        return self._enter("signal").signal(name, schema, expires_in)
+
+    def timer(self, name: str, when: timedelta | datetime) -> Handle[Fired]:
+        """Fires at an instant of database time (an aware datetime, or so long from now)."""
+        return self._enter("timer").timer(name, when)
+
+    def child(self, name: str, workflow: Workflow[I, O], input: I) -> Handle[O]:
+        """Starts a run of another workflow; its end closes the handle."""
+        return self._enter("child").child(name, workflow, input)
+
+    @overload
+    def wait(self, handle: Handle[T]) -> T: ...
+    @overload
+    def wait(self, handle: Handle[T], *, at_most: timedelta) -> T | StillOpen: ...
+    def wait(self, handle: Handle[Any], *, at_most: timedelta | None = None) -> Any:
+        """Suspends until the handle is closed; with `at_most`, StillOpen leaves it open."""
+        return self._enter("wait").wait(handle, at_most)
+
+    def wait_any(self, *handles: Handle[Any], cancel_losers: bool = True) -> Handle[Any]:
+        """Suspends until the first is closed and returns it; losers still open are closed with it."""
+        return self._enter("wait_any").wait_any(handles, cancel_losers)
+
+    @overload
+    def wait_all(self, a: Handle[T1], b: Handle[T2], /) -> tuple[T1, T2]: ...
+    @overload
+    def wait_all(self, a: Handle[T1], b: Handle[T2], c: Handle[T3], /) -> tuple[T1, T2, T3]: ...
+    @overload
+    def wait_all(self, *handles: Handle[T]) -> tuple[T, ...]: ...
+    def wait_all(self, *handles: Handle[Any]) -> tuple[Any, ...]:
+        """Suspends until all are closed; woken once."""
+        return self._enter("wait_all").wait_all(handles)
+
+    def sleep(self, name: str, delta: timedelta) -> None:
+        """Suspends for this long; nothing is held meanwhile."""
+        turn = self._enter("sleep")
+        turn.wait(turn.timer(name, delta), None)
+
+    def now(self) -> datetime:
+        """Database time, remembered."""
+        return self._enter("now").now()
+
+    def uuid(self, name: str) -> UUID:
+        """The same at every replay; a repeated name gives the next value."""
+        return uuid5(self._enter("uuid").seed, f"uuid:{name}:{self._next('uuid', name)}")
+
+    def random(self, name: str) -> Random:
+        """A generator with the same numbers at every replay; a repeated name gives the next one."""
+        seed = self._enter("random").seed
+        text = f"{seed}:{name}:{self._next('random', name)}"
+        return Random(hashlib.sha256(text.encode()).digest())  # noqa: S311 - reproducible, not secret
+
+    def progress(self, done: int, total: int, text: str = "") -> None:
+        """Says how far it is; shown, never journaled."""
+        self._enter("progress").progress(done, total, text)
+
+    def _next(self, kind: str, name: str) -> int:
+        n = self._names.get((kind, name), 0)
+        self._names[kind, name] = n + 1
+        return n
+
+    # The rest of the surface, typed so that workflows can be written and checked against it.
+
+    @overload
+    def webhook(
+        self,
+        name: str,
+        *,
+        scheme: Literal["standard", "github", "stripe", "none"] = "standard",
+        when: str | None = None,
+        secret: str | None = None,
+        schema: type[T],
+        expires_in: None = None,
+    ) -> WebhookHandle[Message[T]]: ...
+    @overload
+    def webhook(
+        self,
+        name: str,
+        *,
+        scheme: Literal["standard", "github", "stripe", "none"] = "standard",
+        when: str | None = None,
+        secret: str | None = None,
+        schema: type[T],
+        expires_in: timedelta,
+    ) -> WebhookHandle[Message[T] | Expired]: ...
+    @overload
+    def webhook(
+        self,
+        name: str,
+        *,
+        scheme: Literal["standard", "github", "stripe", "none"] = "standard",
+        when: str | None = None,
+        secret: str | None = None,
+        schema: None = None,
+        expires_in: None = None,
+    ) -> WebhookHandle[Message[Any]]: ...
+    @overload
+    def webhook(
+        self,
+        name: str,
+        *,
+        scheme: Literal["standard", "github", "stripe", "none"] = "standard",
+        when: str | None = None,
+        secret: str | None = None,
+        schema: None = None,
+        expires_in: timedelta,
+    ) -> WebhookHandle[Message[Any] | Expired]: ...
+    def webhook(self, name: str, **options: Any) -> Any:
+        """One unguessable address per wait. Not available yet."""
+        _not_yet("webhook")
+
+    @overload
+    def map(
+        self,
+        name: str,
+        target: Workflow[I, O],
+        items: Iterable[I],
+        *,
+        key: Callable[[I], str] | None = None,
+        max_concurrency: int | None = None,
+        tolerated_failures: Literal[0] = 0,
+    ) -> list[O]: ...
+    @overload
+    def map(
+        self,
+        name: str,
+        target: Workflow[I, O],
+        items: Iterable[I],
+        *,
+        key: Callable[[I], str] | None = None,
+        max_concurrency: int | None = None,
+        tolerated_failures: int,
+    ) -> list[O | Failure]: ...
+    @overload
+    def map(
+        self,
+        name: str,
+        target: Callable[[I], Coroutine[Any, Any, R]],
+        items: Iterable[I],
+        *,
+        key: Callable[[I], str] | None = None,
+        max_concurrency: int | None = None,
+        tolerated_failures: Literal[0] = 0,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self,
+        name: str,
+        target: Callable[[I], Coroutine[Any, Any, R]],
+        items: Iterable[I],
+        *,
+        key: Callable[[I], str] | None = None,
+        max_concurrency: int | None = None,
+        tolerated_failures: int,
+    ) -> list[R | Failure]: ...
+    @overload
+    def map(
+        self,
+        name: str,
+        target: Callable[[I], R],
+        items: Iterable[I],
+        *,
+        key: Callable[[I], str] | None = None,
+        max_concurrency: int | None = None,
+        tolerated_failures: Literal[0] = 0,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self,
+        name: str,
+        target: Callable[[I], R],
+        items: Iterable[I],
+        *,
+        key: Callable[[I], str] | None = None,
+        max_concurrency: int | None = None,
+        tolerated_failures: int,
+    ) -> list[R | Failure]: ...
+    def map(self, name: str, target: Any, items: Any, **options: Any) -> Any:
+        """One step or one child run per item. Not available yet."""
+        _not_yet("map")
+
+    @overload
+    def parallel(self, name: str, a: Callable[[], T1], b: Callable[[], T2], /) -> tuple[T1, T2]: ...
+    @overload
+    def parallel(
+        self, name: str, a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], /
+    ) -> tuple[T1, T2, T3]: ...
+    def parallel(self, name: str, *fns: Any) -> Any:
+        """Steps at the same time. Not available yet."""
+        _not_yet("parallel")
+
+    def compensate(self, reason: str = "") -> None:
+        """Undoes this run's committed effects. Not available yet."""
+        _not_yet("compensate")
+
+    def patched(self, name: str) -> bool:
+        """Whether this run takes a changed branch. Not available yet."""
+        _not_yet("patched")
+
+    def continue_as_new(self, input: Any) -> NoReturn:
+        """Goes on with a fresh journal. Not available yet."""
+        _not_yet("continue_as_new")
+
+    def expose(self, name: str, value: Any) -> None:
+        """Shows a local of interest at this position. Not available yet."""
+        _not_yet("expose")
+
+
+def _not_yet(what: str) -> NoReturn:
+    raise NotAvailable(f"ctx.{what} is not built yet; CHANGELOG.md says what is")

@@ -1,0 +1,158 @@
+"""How the environment's variables are read. Pure: settings are made from this, never the other way round."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DEVELOPMENT_KEY = "insecure-development-key"
+
+_POSTGRES = {"postgres", "postgresql"}
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"", "0", "false", "no", "off"}
+
+
+def boolean(name: str) -> bool:
+    """A switch; off where unset."""
+    value = os.environ.get(name, "").strip().lower()
+    if value in _TRUE | _FALSE:
+        return value in _TRUE
+    raise ImproperlyConfigured(f"{name}={value!r} is neither yes nor no: use 1 or 0.")
+
+
+def integer(name: str, default: int, *, least: int = 1) -> int:
+    """A whole number, at least `least`."""
+    text = os.environ.get(name, "").strip() or str(default)
+    if text.isascii() and text.isdigit() and int(text) >= least:
+        return int(text)
+    raise ImproperlyConfigured(f"{name}={text!r} must be a whole number, {least} or more.")
+
+
+def names(name: str) -> tuple[str, ...]:
+    """A list, comma-separated."""
+    return tuple(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
+
+
+def data_dir() -> Path:
+    """Where the embedded database, the object store and a generated key live."""
+    return Path(os.environ.get("DATA_DIR") or BASE_DIR / "var").expanduser().absolute()
+
+
+def secret_key(*, debug: bool) -> str:
+    """SECRET_KEY, else the key that `up` or `demo` made here; a weak one only for development."""
+    key = os.environ.get("SECRET_KEY") or _stored_key() or DEVELOPMENT_KEY
+    if debug or not key.startswith((DEVELOPMENT_KEY, "django-insecure-")):
+        return key
+    raise ImproperlyConfigured(
+        "SECRET_KEY is unset or a default, and DEBUG is off. Set it to a long random text, the same for every "
+        "process of this deployment, for instance by: openssl rand -base64 48. (`make up` makes one by itself.)"
+    )
+
+
+def ensure_secret_key() -> None:
+    """Makes this machine's own key on first use, readable by its owner alone."""
+    path = data_dir() / "secret_key"
+    if os.environ.get("SECRET_KEY") or path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(48))
+    try:
+        path.hardlink_to(draft)  # whole or not at all; of two at once, the first wins
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+
+
+def _stored_key() -> str:
+    path = data_dir() / "secret_key"
+    return path.read_text().strip() if path.is_file() else ""
+
+
+def database(url: str) -> dict[str, Any]:
+    """Django's settings for a database URL; without one, the embedded database in DATA_DIR."""
+    if not url:
+        data_dir().mkdir(parents=True, exist_ok=True)
+        return _sqlite(str(data_dir() / "db.sqlite3"))
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        # As everywhere: three slashes for a path from the working directory, four for one from the root.
+        return _sqlite(unquote(parts.path.removeprefix("/")))
+    if parts.scheme in _POSTGRES:
+        return _postgresql(parts)
+    raise ImproperlyConfigured(
+        f"DATABASE_URL: {parts.scheme or 'no scheme'} is neither postgresql nor sqlite."
+    )
+
+
+def _sqlite(path: str) -> dict[str, Any]:
+    if path in {"", ":memory:"}:
+        raise ImproperlyConfigured("DATABASE_URL: SQLite needs a file; processes and threads share it.")
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.path.abspath(path),
+        "OPTIONS": {
+            # A transaction that begins by reading and then writes fails at once under DEFERRED.
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL",
+            "timeout": 30,
+        },
+        # Worker threads share a file; they cannot share Django's in-memory default.
+        "TEST": {"NAME": str(data_dir() / "test.sqlite3")},
+    }
+
+
+def _postgresql(parts: SplitResult) -> dict[str, Any]:
+    options: dict[str, Any] = {"connect_timeout": 10, **dict(parse_qsl(parts.query))}
+    host = options.pop("host", None) or unquote(parts.hostname or "")
+    port = options.pop("port", None) or parts.port or ""
+    pool_size = integer("DATABASE_POOL", 0, least=0)
+    if pool_size:
+        options["pool"] = {"min_size": 1, "max_size": pool_size, "timeout": 10}
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.removeprefix("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": host,
+        "PORT": str(port),
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": options,
+    }
+
+
+def mailer(url: str) -> dict[str, Any]:
+    """Django's settings for a mail URL: console:, smtp://user:password@host:587?tls=1, smtps:, file:///folder."""
+    parts = urlsplit(url or "console:")
+    if parts.scheme == "console":
+        return {"BACKEND": "django.core.mail.backends.console.EmailBackend"}
+    if parts.scheme == "file":
+        return {
+            "BACKEND": "django.core.mail.backends.filebased.EmailBackend",
+            "OPTIONS": {"file_path": unquote(parts.path)},
+        }
+    if parts.scheme not in {"smtp", "smtps"}:
+        raise ImproperlyConfigured(
+            f"EMAIL_URL: {parts.scheme or 'no scheme'} is none of console, smtp, smtps, file."
+        )
+    implicit_tls = parts.scheme == "smtps"
+    return {
+        "BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+        "OPTIONS": {
+            "host": parts.hostname or "localhost",
+            "port": parts.port or (465 if implicit_tls else 25),
+            "username": unquote(parts.username or ""),
+            "password": unquote(parts.password or ""),
+            "use_ssl": implicit_tls,
+            "use_tls": not implicit_tls and dict(parse_qsl(parts.query)).get("tls") == "1",
+            "timeout": 10,
+        },
+    }

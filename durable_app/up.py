@@ -1,0 +1,137 @@
+"""`manage.py up`: database, people and policies, then the web server and a worker until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import uvicorn
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+
+from approvals.engine.loop import Worker
+from durable_app.seed import LogIn, seed
+
+MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
+PORTS_TRIED = 50
+
+
+class Stoppable(Protocol):
+    """A worker, wherever it runs."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def up(host: str, port: int, say: Callable[[str], object]) -> None:
+    """Brings everything up and serves until it is told to stop (SIGINT or SIGTERM)."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it again once it has shut down
+    log_ins = prepare()
+    with listening(host, port) as listener:
+        worker: Stoppable = Worker(settings.APPROVALS_WORKER_THREADS) if is_embedded() else WorkerProcess()
+        worker.start()
+        try:
+            taken = listener.getsockname()[1]
+            if taken != port:
+                say(f"Port {port} is taken; using {taken}.")
+            say(greeting(f"http://{host}:{taken}", log_ins))
+            config = uvicorn.Config("durable_app.asgi:application", log_config=None, access_log=False)
+            uvicorn.Server(config).run(sockets=[listener])
+        finally:
+            worker.stop()
+
+
+def is_embedded() -> bool:
+    """Whether this process is the whole installation: database, web and worker."""
+    return connection.vendor == "sqlite"
+
+
+def prepare() -> list[LogIn]:
+    """Migrates and seeds; a second `up` at the same moment waits here for the first."""
+    settings.DATA_DIR.mkdir(parents=True, exist_ok=True)
+    with open(settings.DATA_DIR / "up.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        call_command("migrate", interactive=False, verbosity=0)
+        return seed()
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening socket on this port, or on the next one that is free."""
+    for candidate in range(port, port + PORTS_TRIED):
+        try:
+            listener = socket.create_server((host, candidate))
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE or candidate == port + PORTS_TRIED - 1:
+                raise
+        else:
+            break
+    with listener:
+        yield listener
+
+
+class WorkerProcess:
+    """`manage.py worker` as a child; another one takes its place if it dies."""
+
+    def __init__(self) -> None:
+        self._is_stopping = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="worker keeper")
+
+    def start(self) -> None:
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """Lets it finish its turn; ends it hard if that takes too long."""
+        self._is_stopping.set()
+        self._keeper.join()
+
+    def _keep(self) -> None:
+        while not self._is_stopping.is_set():
+            # A session of its own: Ctrl-C reaches `up` alone, which then asks the worker to end.
+            process = subprocess.Popen([sys.executable, MANAGE, "worker"], start_new_session=True)
+            while process.poll() is None and not self._is_stopping.wait(0.5):
+                pass
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 20) -> None:
+    """Asks a process to end, and kills it if it does not within this time."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def greeting(address: str, log_ins: list[LogIn]) -> str:
+    """What a person needs in order to go on."""
+    manage = f"{os.path.relpath(sys.executable)} manage.py"
+    people = [
+        f"  {each.name:<6} {each.password or '(its own password)':<20} {each.group}" for each in log_ins
+    ]
+    lines = [
+        f"Up at {address}/admin/ (Ctrl-C ends it). Log-ins:",
+        "",
+        *people,
+        "",
+        "Start the main job, then decide it as somebody else:",
+        "",
+        f"  {manage} runs start research-and-publish",
+        f"  {manage} approvals list",
+        f"  {manage} approvals decide ID --as vera --outcome approved --digest DIGEST",
+        "",
+    ]
+    return "\n".join(lines)

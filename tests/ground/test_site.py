@@ -1,0 +1,28 @@
+"""What the site answers before it has any page."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_healthz_asks_nothing_of_the_database(client):
+    assert client.get("/healthz").content == b"ok\n"
+    assert client.post("/healthz").status_code == 405
+
+
+@pytest.mark.django_db
+def test_the_admin_needs_no_exception_from_the_content_policy(admin_client):
+    answer = admin_client.get("/admin/auth/user/")
+    assert answer.status_code == 200
+    nonce = str(answer.context["csp_nonce"])
+    assert f"style-src 'self' 'nonce-{nonce}'" in answer["Content-Security-Policy"]
+    assert "unsafe" not in answer["Content-Security-Policy"]
+    assert answer.content.count(b"<style") == answer.content.count(f'<style nonce="{nonce}"'.encode())
+
+
+def test_static_files_come_in_one_piece(client):
+    answer = client.get("/static/admin/css/base.css")
+    assert not answer.streaming
+    assert answer["Content-Type"].startswith("text/css")
+    again = client.get("/static/admin/css/base.css", headers={"If-None-Match": answer["ETag"]})
+    assert (again.status_code, again.content, again.get("Content-Type")) == (304, b"", None)

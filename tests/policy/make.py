@@ -1,0 +1,34 @@
+"""Small policies, facts and people for the tests of this folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from approvals.policy import Facts, Person, Policy, parse
+
+FINANCE = {"needed": 1, "from": ["group:finance"]}
+
+
+def policy(**keys: Any) -> Policy:
+    """A policy of one unconditional rule that asks one person of finance, changed by `keys`."""
+    return parse({"slug": "refunds", "rules": [{"stages": [FINANCE]}]} | keys)
+
+
+def asking(needed: int, *sources: str, **keys: Any) -> Policy:
+    return policy(rules=[{"stages": [{"needed": needed, "from": list(sources)}]}], **keys)
+
+
+def facts(action: Any = None, *, risk: str | None = "low", **keys: Any) -> Facts:
+    effect = {"kind": "refund.create", "target": "ch_1", "risk": risk, "reversible": True}
+    run = {"id": "r1", "workflow": "refund", "version": 1, "key": "k", "tags": ["vip"]}
+    values: dict[str, Any] = {
+        "action": {"amount_minor": 4_999} if action is None else action,
+        "effect": effect,
+        "run": run,
+        "requester": {"username": "rita", "groups": ["support"]},
+    }
+    return Facts(**(values | keys))
+
+
+def person(username: str, *groups: str, active: bool = True, permissions: tuple[str, ...] = ()) -> Person:
+    return Person(username, active, frozenset(groups), frozenset(permissions))

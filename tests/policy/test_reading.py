@@ -1,0 +1,507 @@
+"""Policy files: what is read, what is refused, and that every problem is named."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from approvals.errors import InvalidPolicy
+from approvals.policy import ONE_REVIEWER, Policy, Rule, Stage, body, duration_text, parse
+from tests.policy.make import FINANCE, policy
+
+SAMPLE = """
+slug: refunds
+effects: [refund.create]          # kinds that can never run without it, besides those that name it
+rules:                            # first match wins; an error in `when`, or no match, denies
+  - when: action.amount_minor < 5000          # CEL over action, effect, run, requester
+    automatic: true
+  - when: action.amount_minor > 100000
+    stages: [{name: finance, needed: 2, from: ["group:finance", "user:cfo"]}]
+  - stages: [{needed: 1, from: ["group:support"]}]
+exclude: [requester, starter, editor]
+edit: [/amount_minor]             # what a reviewer may edit; absent: nothing
+respond_within: 2d
+on_expiry: reject                 # or cancel, escalate
+escalate: [{after: 1d, to: ["group:heads"]}]
+valid_for: 4h                     # from quorum to dispatch
+"""
+
+
+def problems(**keys: Any) -> tuple[str, ...]:
+    with pytest.raises(InvalidPolicy) as caught:
+        policy(**keys)
+    return caught.value.problems
+
+
+def rule_problems(*rules: Any) -> tuple[str, ...]:
+    return problems(rules=list(rules))
+
+
+def stage_problems(**keys: Any) -> tuple[str, ...]:
+    return rule_problems({"stages": [FINANCE | keys]})
+
+
+def the_one(found: tuple[str, ...]) -> str:
+    assert len(found) == 1, found
+    return found[0]
+
+
+# --- the sample of CONTRACT -------------------------------------------------------------------
+
+
+def test_sample_names_every_key_that_is_not_supported_yet() -> None:
+    with pytest.raises(InvalidPolicy) as caught:
+        parse(yaml.safe_load(SAMPLE))
+    assert [p.split(":")[0] for p in caught.value.problems] == ["edit", "escalate"]
+    assert all("not supported yet" in p for p in caught.value.problems)
+    assert "edit: not supported yet" in str(caught.value)
+    assert "refunds" in str(caught.value)
+
+
+def test_sample_without_them_is_read_whole() -> None:
+    given_body = yaml.safe_load(SAMPLE)
+    del given_body["edit"], given_body["escalate"]
+    assert parse(given_body) == Policy(
+        slug="refunds",
+        effects=("refund.create",),
+        rules=(
+            Rule("action.amount_minor < 5000", True, ()),
+            Rule(
+                "action.amount_minor > 100000",
+                False,
+                (Stage("finance", 2, ("group:finance", "user:cfo")),),
+            ),
+            Rule(None, False, (Stage("review", 1, ("group:support",)),)),
+        ),
+        exclude=frozenset({"requester", "starter", "editor"}),
+        respond_within=timedelta(days=2),
+        on_expiry="reject",
+        valid_for=timedelta(hours=4),
+    )
+
+
+def test_escalation_at_expiry_and_several_stages_are_not_supported_yet() -> None:
+    assert "on_expiry: escalate is not supported yet" in the_one(problems(on_expiry="escalate"))
+    found = the_one(rule_problems({"stages": [FINANCE, FINANCE]}))
+    assert found.startswith("rules[0].stages: ")
+    assert "not supported yet" in found
+
+
+# --- defaults and the canonical form ----------------------------------------------------------
+
+
+def test_defaults_are_safe() -> None:
+    plain = policy()
+    assert plain.exclude == {"requester", "starter", "editor"}
+    assert (plain.effects, plain.on_expiry) == ((), "reject")
+    assert (plain.respond_within, plain.valid_for) == (None, None)
+    assert policy(exclude=[]).exclude == frozenset()
+
+
+def test_one_reviewer() -> None:
+    one = parse(ONE_REVIEWER)
+    assert one.slug == "one-reviewer"
+    assert one.exclude == {"requester", "starter"}
+    assert one.rules == (Rule(None, False, (Stage("review", 1, ("permission:approvals.review",)),)),)
+
+
+seconds = st.integers(1, 3650 * 86_400)
+names = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=20)
+sources = st.builds(lambda kind, n: f"{kind}:{n}", st.sampled_from(["group", "user"]), names)
+stages = st.lists(sources, min_size=1, max_size=4, unique=True).flatmap(
+    lambda found: st.builds(Stage, names, st.integers(1, len(found)), st.just(tuple(found)))
+)
+ways = st.one_of(st.just((True, ())), stages.map(lambda stage: (False, (stage,))))
+conditional = ways.map(lambda way: Rule("action.amount_minor < 5000", *way))
+policies = st.builds(
+    Policy,
+    slug=st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True),
+    effects=st.lists(names, max_size=3, unique=True).map(tuple),
+    rules=st.builds(
+        lambda first, last: (*first, *last),
+        st.lists(conditional, min_size=1, max_size=3),
+        st.lists(ways.map(lambda way: Rule(None, *way)), max_size=1),
+    ),
+    exclude=st.frozensets(st.sampled_from(["requester", "starter", "editor"])),
+    respond_within=st.none() | seconds.map(lambda s: timedelta(seconds=s)),
+    on_expiry=st.sampled_from(["reject", "cancel"]),
+    valid_for=st.none() | seconds.map(lambda s: timedelta(seconds=s)),
+)
+
+
+@given(policies)
+def test_canonical_form_reads_back_equal(original: Policy) -> None:
+    stored = json.loads(json.dumps(body(original)))
+    assert parse(stored) == original
+    assert body(parse(stored)) == body(original)
+
+
+def test_equal_policies_have_one_canonical_form() -> None:
+    short = policy(exclude=["starter", "requester", "editor"], respond_within="1w")
+    long = policy(respond_within="6d24h", on_expiry="reject", effects=[])
+    assert body(short) == body(long)
+
+
+# --- durations --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3d", timedelta(days=3)),
+        ("4h", timedelta(hours=4)),
+        ("30m", timedelta(minutes=30)),
+        ("90s", timedelta(seconds=90)),
+        ("1w", timedelta(weeks=1)),
+        ("1d12h", timedelta(hours=36)),
+        ("1w2d3h4m5s", timedelta(weeks=1, days=2, hours=3, minutes=4, seconds=5)),
+        ("3650d", timedelta(days=3650)),
+    ],
+)
+def test_durations(text: str, value: timedelta) -> None:
+    found = policy(respond_within=text, valid_for=text)
+    assert (found.respond_within, found.valid_for) == (value, value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "3",
+        "d",
+        "3 d",
+        " 3d",
+        "-3d",
+        "3d4",
+        "12h1d",
+        "1.5h",
+        "3days",
+        "3D",
+        "0s",
+        "0d0h",
+        "P3D",
+        "3651d",
+        "999999999w",
+        "9" * 5000 + "s",
+        "1d1d",
+        "٣d",
+        "3d\n",
+        3,
+        90,
+        5400.0,
+        True,
+        None,
+        timedelta(days=3),
+        ["3d"],
+        {},
+    ],
+)
+@pytest.mark.parametrize("key", ["respond_within", "valid_for"])
+def test_bad_durations(key: str, value: Any) -> None:
+    found = the_one(problems(**{key: value}))
+    assert found.startswith(f"{key}: found ")
+    assert "needs a duration such as 3d" in found
+    assert len(found) < 250
+
+
+@given(seconds)
+def test_duration_text_reads_back(count: int) -> None:
+    value = timedelta(seconds=count)
+    assert policy(valid_for=duration_text(value)).valid_for == value
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, [], "slug: x", 3, [{"slug": "x"}]])
+def test_not_a_mapping(value: Any) -> None:
+    with pytest.raises(InvalidPolicy) as caught:
+        parse(value)
+    assert "a policy is a mapping" in the_one(caught.value.problems)
+
+
+def test_nothing_in_it() -> None:
+    with pytest.raises(InvalidPolicy) as caught:
+        parse({})
+    assert caught.value.problems == ("slug: missing", "rules: missing")
+
+
+def test_every_problem_is_named_at_once() -> None:
+    found = problems(
+        slug="Refunds!",
+        effects="refund.create",
+        exclude=["boss"],
+        respond_within="soon",
+        on_expiry="explode",
+        valid_for=4,
+        edit=[],
+        rules=[{"when": "action.x <", "stages": [{"needed": 0, "from": ["team:a", "group:"]}]}, {}],
+    )
+    starts = ["slug:", "effects:", "exclude:", "respond_within:", "on_expiry:", "valid_for:"]
+    starts += ["edit:", "rules[0].when:", "rules[0].stages[0].needed:", "rules[1]:"]
+    starts += ["rules[0].stages[0].from:"]
+    assert all(any(p.startswith(s) for p in found) for s in starts), found
+    assert sum(p.startswith("rules[0].stages[0].from:") for p in found) == 2
+
+
+@pytest.mark.parametrize(
+    "slug", ["", "Refunds", "-a", "_a", "a b", "a/b", "ä", "a" * 65, "a\n", None, 123, True, ["a"]]
+)
+def test_bad_slugs(slug: Any) -> None:
+    assert the_one(problems(slug=slug)).startswith("slug: found ")
+
+
+@pytest.mark.parametrize("slug", ["a", "one-reviewer", "2-of-3", "a_b", "a" * 64])
+def test_good_slugs(slug: str) -> None:
+    assert policy(slug=slug).slug == slug
+
+
+def test_unknown_keys_at_every_level() -> None:
+    assert "did you mean respond_within?" in the_one(problems(respond_witin="2d"))
+    assert "unknown key; known here: slug" in the_one(problems(zzz=1))
+    assert "unknown key" in the_one(problems(enforcement="soft"))
+    found = the_one(rule_problems({"stages": [FINANCE], "wen": "true"}))
+    assert found.startswith("rules[0].wen: unknown key; did you mean when?")
+    found = the_one(stage_problems(form="x"))
+    assert found.startswith("rules[0].stages[0].form: ")
+    assert "did you mean from?" in found
+    assert "edit: unknown key" in the_one(rule_problems({"stages": [FINANCE], "edit": []}))
+
+
+def test_keys_that_yaml_read_as_something_else() -> None:
+    found = yaml.safe_load("slug: a\nrules: [{stages: [{needed: 1, from: ['group:a']}]}]\non: 1\n2: x")
+    with pytest.raises(InvalidPolicy) as caught:
+        parse(found)
+    assert [p.split(":")[0] for p in caught.value.problems] == ["true", "2"]
+
+
+@pytest.mark.parametrize("key", ["effects", "exclude", "rules", "slug", "on_expiry"])
+def test_a_key_with_nothing_behind_it_is_not_the_default(key: str) -> None:
+    assert the_one(problems(**{key: None})).startswith(f"{key}: found nothing; needs ")
+
+
+@pytest.mark.parametrize("value", ["a", {"a": 1}, 3, True])
+def test_lists_must_be_lists(value: Any) -> None:
+    for key in ("effects", "exclude", "rules"):
+        assert "needs a list" in the_one(problems(**{key: value}))
+
+
+@pytest.mark.parametrize(
+    "item", ["", " a", "a ", "a\u202eb", "a\0b", "a\ud800", None, 3, True, {}, "x" * 201]
+)
+def test_bad_effects(item: Any) -> None:
+    assert the_one(problems(effects=["ok", item])).startswith("effects[1]: found ")
+
+
+def test_names_are_given_once() -> None:
+    assert "effects[2]: " in the_one(problems(effects=["a", "b", "a"]))
+    assert "a second time" in the_one(problems(exclude=["starter", "starter"]))
+    assert "a second time" in the_one(stage_problems(**{"from": ["group:a", "group:a"]}))
+    assert "at most 100" in the_one(problems(effects=[str(i) for i in range(101)]))
+
+
+@pytest.mark.parametrize("name", ["reviewer", "Requester", "group:a", "editors"])
+def test_bad_excludes(name: str) -> None:
+    found = the_one(problems(exclude=["requester", name]))
+    assert "needs one of requester, starter, editor" in found
+
+
+@pytest.mark.parametrize("value", ["", "approve", "Reject", True, 1, [], {}])
+def test_bad_on_expiry(value: Any) -> None:
+    assert "needs reject or cancel" in the_one(problems(on_expiry=value))
+    assert policy(on_expiry="cancel").on_expiry == "cancel"
+
+
+# --- rules ------------------------------------------------------------------------------------
+
+
+def test_rules_must_be_there() -> None:
+    assert "needs a list of 1 to 100 rules" in the_one(problems(rules=[]))
+    many = [{"when": "true", "automatic": True}] * 101
+    assert "needs a list of 1 to 100 rules" in the_one(problems(rules=many))
+    assert the_one(rule_problems("automatic")).startswith("rules[0]: found ")
+
+
+def test_automatic_or_stages() -> None:
+    assert "neither automatic: true nor stages" in the_one(rule_problems({}))
+    assert "neither" in the_one(rule_problems({"automatic": False}))
+    assert "both" in the_one(rule_problems({"automatic": True, "stages": [FINANCE]}))
+    assert policy(rules=[{"automatic": False, "stages": [FINANCE]}]) == policy()
+
+
+@pytest.mark.parametrize("value", ["true", "yes", "on", 1, 0, None, []])
+def test_automatic_is_true_or_false(value: Any) -> None:
+    found = the_one(rule_problems({"automatic": value}))
+    assert found.startswith("rules[0].automatic: found ")
+    assert "needs true" in found
+
+
+def test_rules_that_can_never_match() -> None:
+    found = rule_problems({"stages": [FINANCE]}, {"when": "true", "automatic": True}, {"stages": [FINANCE]})
+    assert [p.split(":")[0] for p in found] == ["rules[1]", "rules[2]"]
+    assert all("can never match, because rules[0] has no `when`" in p for p in found)
+
+
+@pytest.mark.parametrize("value", [None, [], {}, "group:a", 1, True])
+def test_stages_are_a_list(value: Any) -> None:
+    found = the_one(rule_problems({"stages": value}))
+    assert found.startswith("rules[0].stages: found ")
+    assert "needs a list with one stage" in found
+
+
+@pytest.mark.parametrize("value", [None, "group:a", 1, []])
+def test_a_stage_is_a_mapping(value: Any) -> None:
+    assert the_one(rule_problems({"stages": [value]})).startswith("rules[0].stages[0]: found ")
+
+
+@pytest.mark.parametrize("value", [0, -1, 101, "1", "2", 1.0, True, None, [1], 10**30])
+def test_needed_is_a_whole_number(value: Any) -> None:
+    found = the_one(stage_problems(needed=value))
+    assert found.startswith("rules[0].stages[0].needed: found ")
+    assert "from 1 to 100" in found
+
+
+def test_needed_and_from_must_be_said() -> None:
+    assert rule_problems({"stages": [{}]}) == (
+        "rules[0].stages[0].needed: missing",
+        "rules[0].stages[0].from: missing",
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "finance",
+        "group:",
+        "group: a",
+        "user:",
+        "role:a",
+        "Group:a",
+        "permission:review",
+        "group:a\nb",
+        "permission:a.b.c",
+        "permission:",
+        ":a",
+        "group:" + "x" * 151,
+        3,
+        None,
+        True,
+        {"group": "a"},
+    ],
+)
+def test_bad_sources(source: Any) -> None:
+    found = the_one(stage_problems(**{"from": ["group:ok", source]}))
+    assert found.startswith("rules[0].stages[0].from")
+    assert "needs" in found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "group:a",
+        "group:Finance Team (EU)",
+        "group:a:b",
+        "user:cfo",
+        "user:c.f+o@x-y_z.org",
+        "permission:approvals.review",
+        "group:" + "x" * 150,
+        "group:Geschäftsführung",
+    ],
+)
+def test_good_sources(source: str) -> None:
+    (rule,) = policy(rules=[{"stages": [{"needed": 1, "from": [source]}]}]).rules
+    assert rule.stages[0].sources == (source,)
+
+
+def test_from_is_a_list_with_something_in_it() -> None:
+    assert "empty list" in the_one(stage_problems(**{"from": []}))
+    assert "needs a list" in the_one(stage_problems(**{"from": "group:finance"}))
+    assert "needs a list" in the_one(stage_problems(**{"from": None}))
+
+
+def test_more_than_the_named_users_can_never_be_satisfied() -> None:
+    found = the_one(stage_problems(needed=3, **{"from": ["user:a", "user:b"]}))
+    assert "can never be satisfied" in found
+    assert "only 2 different users" in found
+    for sources_ in (["user:a", "user:b", "user:c"], ["user:a", "group:b"], ["permission:a.b"]):
+        (rule,) = policy(rules=[{"stages": [{"needed": 3, "from": sources_}]}]).rules
+        assert rule.stages[0].needed == 3
+
+
+@pytest.mark.parametrize("name", ["", " a", 3, None, True, "a\nb", "\u200b"])
+def test_bad_stage_names(name: Any) -> None:
+    assert the_one(stage_problems(name=name)).startswith("rules[0].stages[0].name: found ")
+
+
+# --- conditions -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("when", "told"),
+    [
+        ("action.x <", "not valid CEL: 1:"),
+        ("action.x = 3", "not valid CEL"),
+        ("action.?x == 3", "not valid CEL"),
+        ("", "needs a CEL condition"),
+        ("  ", "needs a CEL condition"),
+        (None, "found nothing; needs a CEL condition"),
+        (True, "found true; needs a CEL condition"),
+        (5000, "found 5000"),
+        (["true"], "needs a CEL condition"),
+        ("amount_minor < 5000", "unknown name amount_minor; known: action, effect, run, requester"),
+        ("user.name == 'x'", "unknown name user"),
+        ("now() > 3", "unknown function now"),
+        ("max(1, 2) == 2", "unknown function max"),
+        ("cel.bind(x, 1, x == 1)", "unknown name cel"),
+        ("action.l.exists(x, x == y)", "unknown name y"),
+        ("action.l.map(x, x) == []", "map is not available"),
+        ("true // always", "a comment"),
+        ("action.s == '''a'''", "triple quotes"),
+        ("action.s == 'a\u202eb'", "cannot be seen"),
+        ("action.s == 'a\0b'", "cannot be seen"),
+        ("action.s == '\ud800'", "cannot be seen"),
+        ("true" + " && true" * 200, "at most 1000"),
+        ("(" * 400 + "true" + ")" * 400, "not valid CEL"),
+        ("action.a.all(x, x.all(y, y.all(z, z == 1)))", "at most two levels"),
+        ("action.a.all(x, ')' == x || x.all(y, ')' == y || y.all(z, z == 1)))", "two levels"),
+    ],
+)
+def test_bad_conditions(when: Any, told: str) -> None:
+    found = rule_problems({"when": when, "automatic": True})
+    assert any(p.startswith("rules[0].when: ") and told in p for p in found), found
+    assert all(len(p) < 700 for p in found)
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        "action.amount_minor < 5000",
+        "effect.kind == 'refund.create' && effect.risk != 'high'",
+        "'finance' in requester.groups",
+        "requester != null && requester.username.startsWith('svc-')",
+        "has(action.note) && size(action.note) > 0",
+        "action.lines.all(l, l.tags.exists(t, t == 'x'))",
+        "action.lines.filter(l, l.amount > 5).size() < 3 && action.lines.exists_one(l, l.vip)",
+        "timestamp(action.due) < timestamp('2030-01-01T00:00:00Z')",
+        "duration(action.lasts) > duration('1h')",
+        "action.url == 'https://example.org/'",
+        r"action.path.matches(r'^/\d+$')",
+        "run.workflow == 'refund' &&\n  'vip' in run.tags",
+        "double(action.amount) < 13.5 || int(action.count) > 3 || string(action.n) == '4'",
+    ],
+)
+def test_good_conditions(when: str) -> None:
+    assert policy(rules=[{"when": when, "automatic": True}]).rules[0].when == when
+
+
+def test_values_of_yaml_that_json_cannot_hold_are_named() -> None:
+    assert "found a date" in the_one(problems(valid_for=date(2030, 1, 1)))
+    loop: list[Any] = []
+    loop.append(loop)
+    assert "found a list" in the_one(problems(valid_for=loop))
