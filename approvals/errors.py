@@ -29,7 +29,7 @@ class ApprovalsError(Exception):
         if "code" not in cls.__dict__:
             cls.code = _code_of(cls.__name__)
 
-    def __init__(self, message: str | None = None, **values: Any) -> None:
+    def __init__(self, message: str | None = None, /, **values: Any) -> None:
         self.values = values
         for name, value in values.items():
             setattr(self, name, value)

@@ -31,7 +31,7 @@ class Held:
     """Which worker holds which run, by which fence."""
 
     run_id: UUID
-    worker_id: UUID
+    worker_id: UUID | None
     fence: int
 
 
@@ -46,14 +46,17 @@ class NewEntry:
     data: str = "{}"
 
 
+_FIELDS: dict[str, Any] = {field.name: field for field in Run._meta.concrete_fields}
+
+
 def _column(name: str, value: Any) -> Any:
-    return Run._meta.get_field(name).get_db_prep_save(value, connection)
+    return _FIELDS[name].get_db_prep_save(value, connection)
 
 
 def _set_clause(changes: Mapping[str, Any]) -> tuple[str, list[Any]]:
     sql, values = "", []
     for name, value in changes.items():
-        column = Run._meta.get_field(name).column
+        column = _FIELDS[name].column
         if isinstance(value, clock.Now):
             sql += f", {column} = {clock.sql()}"
         else:
@@ -300,7 +303,10 @@ def claim(worker: Worker, known: Sequence[tuple[str, int]], limit: int) -> list[
         f"AND (workflow, version) IN (VALUES {pairs}) ORDER BY ready_at LIMIT %s"
     )
     status = _next("run", RunStatus.PENDING, "claim")
-    update = "UPDATE approvals_run SET status = %s, worker_id = %s, fence = fence + 1, seq = seq + 1 WHERE id IN ({}) RETURNING "
+    update = (
+        "UPDATE approvals_run SET status = %s, worker_id = %s, fence = fence + 1, seq = seq + 1 "
+        "WHERE id IN ({}) RETURNING "
+    )
     head: list[Any] = [status, _column("worker", worker.pk)]
     tail = [*(part for pair in known for part in pair), limit]
     note = json.dumps({"worker": worker.name})

@@ -83,7 +83,10 @@ def take(limit: int, hold: timedelta = timedelta(seconds=30)) -> list[Outbox]:
     now = clock.now()
     if not Outbox.objects.filter(due_at__lte=now).exists():
         return []
-    sql = f"UPDATE approvals_outbox SET due_at = %s, attempts = attempts + 1 WHERE id IN ({due.format('%s')}) RETURNING *"
+    sql = (
+        "UPDATE approvals_outbox SET due_at = %s, attempts = attempts + 1 "
+        f"WHERE id IN ({due.format('%s')}) RETURNING *"
+    )
     field = Outbox._meta.get_field("due_at")
     prepared = [field.get_db_prep_save(at, connection) for at in (now + hold, now)]
     with transaction.atomic():

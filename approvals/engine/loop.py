@@ -79,6 +79,11 @@ class Worker:
         if self.lease is not None:
             self.lease.release()
 
+    def _lease(self) -> Lease:
+        if self.lease is None:
+            raise RuntimeError("This worker was not started")
+        return self.lease
+
     @property
     def stopping(self) -> bool:
         """Whether it was told to stop."""
@@ -120,8 +125,7 @@ class Worker:
                 self._wake.wait(_POLL_SECONDS)
 
     def _claim(self, limit: int) -> list[Run]:
-        assert self.lease is not None
-        claimed = claim(self.lease.worker, self.known, limit)
+        claimed = claim(self._lease().worker, self.known, limit)
         self._claimed.update((run.pk, run.fence) for run in claimed)
         return claimed
 
@@ -151,19 +155,17 @@ class Worker:
             self._look_after_turns()
 
     def _renew(self) -> None:
-        assert self.lease is not None
-        if self.lease.renew():
+        if self._lease().renew():
             return
         log.warning(
-            "worker %s was given up by others; it starts again under a new name", self.lease.worker.name
+            "worker %s was given up by others; it starts again under a new name", self._lease().worker.name
         )
-        self.lease.drop_locks()
+        self._lease().drop_locks()
         self.lease = Lease(name=self.name, queue=self.queue_name, known=self.known)
 
     def _look_after_turns(self) -> None:
         """Requests to stop reach a turn here; a run whose turn is gone or far too long is given up."""
-        assert self.lease is not None
-        held = Run.objects.filter(status=RunStatus.RUNNING, worker=self.lease.worker.pk)
+        held = Run.objects.filter(status=RunStatus.RUNNING, worker=self._lease().worker.pk)
         orphans = set()
         for run_id, fence, cancel, pause in held.values_list(
             "pk", "fence", "cancel_requested_at", "pause_requested_at"
@@ -257,9 +259,9 @@ class Worker:
                 if not claimed and not moved:
                     break
         except Crashed:
-            self.lease.drop_locks()
+            self._lease().drop_locks()
             raise
-        self.lease.release()
+        self._lease().release()
         return turns
 
 

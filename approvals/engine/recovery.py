@@ -120,7 +120,7 @@ def look_up(call: effects.Call, row: Effect) -> tuple[Receipt[Any] | None, str]:
     token = authoring.call_ends.set(time.monotonic() + call.author.deadline.total_seconds())
     try:
         with call.turn.inside(f"the look-up of {row.name!r}"):
-            found = call.author.lookup(request, row.key)
+            found: Any = call.author.lookup(request, row.key)
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"
     finally:
@@ -182,7 +182,7 @@ def _read_back(call: effects.Call, row: Effect) -> Verification:
     token = authoring.call_ends.set(time.monotonic() + call.author.deadline.total_seconds())
     try:
         with call.turn.inside(f"the verification of {row.name!r}"):
-            answer = call.author.verify(receipt)
+            answer: Any = call.author.verify(receipt)
     except Exception:
         return Verification.UNKNOWN
     finally:

@@ -152,7 +152,9 @@ def _child_ended(row: Outbox) -> None:
     """The child's end is a message that closes its parent's wait, in a transaction of the parent's."""
     child = Run.objects.get(pk=row.subject)
     value = {"output": child.output} if child.status == RunStatus.COMPLETED else {"error": child.error}
-    with locked(child.parent_run) as tx:  # type: ignore[arg-type]
+    if child.parent_run is None or child.parent_wait is None:
+        return
+    with locked(child.parent_run) as tx:
         waits.apply_due(tx)
         wait = Wait.objects.filter(pk=child.parent_wait, status=WaitStatus.OPEN).first()
         if wait is not None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from approvals import canonical, facts
+from approvals import canonical, facts, outbox
 from approvals.engine import asking
 from approvals.engine.history import Closed, Recorded
 from approvals.errors import ChildFailed, ContextMisuse, PolicyDenied
@@ -91,7 +91,7 @@ def child(turn: Turn, name: str, workflow: Workflow[Any, Any], input: Any) -> Ha
         run.seed = run.pk
         create(run, requester=run.requester_name, parent=str(tx.run.pk))
         events.open_(tx, wait, child=str(run.pk))
-        runs.outbox.hint()
+        outbox.hint()
     return _handle(turn, wait.pk, name, read)
 
 

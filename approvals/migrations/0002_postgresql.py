@@ -1,5 +1,7 @@
 """What PostgreSQL needs besides tables: the clock as a function, and room on the pages of hot rows."""
 
+from typing import Any
+
 from django.db import migrations
 
 FORWARD = [
@@ -11,8 +13,8 @@ FORWARD = [
 BACKWARD = ["DROP FUNCTION approvals_now()"]
 
 
-def _run(statements):
-    def apply(apps, schema_editor):
+def _run(statements: list[str]) -> Any:
+    def apply(apps: Any, schema_editor: Any) -> None:
         if schema_editor.connection.vendor == "postgresql":
             for statement in statements:
                 schema_editor.execute(statement)

@@ -78,7 +78,7 @@ class Run(models.Model):
     )
     requester_name = models.TextField(default="", blank=True, help_text="Stays when the account is removed.")
     input = models.TextField(help_text="JSON")
-    output = models.TextField(null=True, blank=True, help_text="JSON")  # noqa: DJ001 - null: no output yet
+    output = models.TextField(null=True, blank=True, help_text="JSON")
     error = models.TextField(default="", blank=True, help_text="JSON: type, message, code")
     tags = models.TextField(default="[]", help_text="JSON")
     progress = models.TextField(default="", blank=True, help_text="JSON: done, total, text")

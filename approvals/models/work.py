@@ -83,8 +83,8 @@ class Effect(models.Model):
     deadline_at = models.DateTimeField(
         null=True, blank=True, help_text="The last call sends nothing after this."
     )
-    external_id = models.TextField(null=True, blank=True)  # noqa: DJ001 - null: no receipt
-    checksum = models.TextField(null=True, blank=True)  # noqa: DJ001 - null: the peer gives none
+    external_id = models.TextField(null=True, blank=True)
+    checksum = models.TextField(null=True, blank=True)
     evidence = models.TextField(default="{}", help_text="JSON")
     verified_at = models.DateTimeField(null=True, blank=True)
     superseded = models.BooleanField(

@@ -18,7 +18,7 @@ def name_of(actor: Any) -> str:
 
 def fresh(actor: Any) -> Any:
     """The account as it is now: permissions cached on an old object decide nothing."""
-    found = get_user_model()._default_manager.filter(pk=getattr(actor, "pk", None)).first()
+    found = get_user_model()._default_manager.filter(pk=actor.pk).first() if actor.pk is not None else None
     if found is None or not found.is_active:
         raise PermissionRefused("This account does not exist or is disabled", actor=name_of(actor))
     return found

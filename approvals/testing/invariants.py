@@ -29,10 +29,10 @@ def _applied_once(ledger: Any) -> Iterator[str]:
     for effect in Effect.objects.filter(key__in=set(ledger.keys), status__in=never):
         yield f"I6: {effect.key} is {effect.status} and was applied"
     for request, key in zip(ledger.requests, ledger.keys, strict=True):
-        effect = Effect.objects.filter(key=key).first()
-        if effect is None:
+        intent = Effect.objects.filter(key=key).first()
+        if intent is None:
             yield f"I2: {key} was applied without an intent"
-        elif effect.policies != "[]" and not _was_allowed(effect):
+        elif intent.policies != "[]" and not _was_allowed(intent):
             yield f"I2: {key} was applied without an approval of exactly it: {request!r}"
 
 
@@ -97,7 +97,8 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
         yield f"I7: {run} is {run.status}, its journal says {states['run']}"
     if claims != run.fence:
         yield f"I8: {run} was claimed {claims} times and has fence {run.fence}"
-    for row in (*Effect.objects.filter(run=run), *Wait.objects.filter(run=run)):
+    rows: list[Effect | Wait] = [*Effect.objects.filter(run=run), *Wait.objects.filter(run=run)]
+    for row in rows:
         if states.get(str(row.pk)) != row.status:
             yield f"I7: {row!r} is {row.status}, its journal says {states.get(str(row.pk))}"
 

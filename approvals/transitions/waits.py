@@ -175,8 +175,10 @@ def outcome_of(approval: Approval, outcome: str, comment: str) -> dict[str, Any]
 
 def _withdraw_effect(tx: Transaction, approval: Approval, reason: str) -> None:
     """The effect that asked is not going to be sent; its other open approvals are pointless."""
-    effect = Effect.objects.select_for_update().filter(pk=approval.effect_id).first()
-    if effect is None or effect.status != EffectStatus.INTENDED:
+    if approval.effect_id is None:
+        return
+    effect = Effect.objects.select_for_update().get(pk=approval.effect_id)
+    if effect.status != EffectStatus.INTENDED:
         return
     tx.move(effect, "withdraw", {"reason": reason}, reason=reason)
     for other in Wait.objects.filter(approval__effect=effect, status=WaitStatus.OPEN):

@@ -6,7 +6,7 @@ import inspect
 import time
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, cast
 
 from typing_extensions import TypeVar
 
@@ -95,10 +95,10 @@ class Effect(Generic[Req]):
 
 def instance(effect: type[Effect[Any]] | Effect[Any]) -> Effect[Any]:
     """The effect as an object; InvalidWorkflow if it is none, has no kind, or is no class of its kind."""
-    made = effect() if inspect.isclass(effect) and issubclass(effect, Effect) else effect
+    made: Any = effect() if inspect.isclass(effect) and issubclass(effect, Effect) else effect
     if not isinstance(made, Effect) or not made.kind:
         raise InvalidWorkflow("ctx.effect needs an Effect class or instance with a kind", found=repr(effect))
-    return made
+    return cast("Effect[Any]", made)
 
 
 def of_kind(kind: str) -> Effect[Any] | None:

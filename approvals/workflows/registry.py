@@ -121,7 +121,7 @@ def _check(fn: Callable[..., Any], name: str, version: int) -> None:
         raise InvalidWorkflow(
             "A workflow's name is letters, digits, '.', '_' and '-', at most 100", name=name
         )
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if type(version) is not int or version < 1:
         raise InvalidWorkflow("A version is a whole number from 1", name=name, version=version)
 
 
