@@ -27,7 +27,7 @@ lint: dev ## Check style, types, rooms, templates, migrations and deployment set
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo
-	@git ls-files -co --exclude-standard '*/templates/*.html' | xargs -r .venv/bin/djade --target-version 6.1 --check
+	@git ls-files -co --exclude-standard '*templates/*.html' | xargs -r .venv/bin/djade --target-version 6.1 --check
 	$(EMBEDDED) $(PY) manage.py makemigrations --check --dry-run
 	$(EMBEDDED) $(PY) manage.py check --deploy --fail-level WARNING
 

@@ -30,17 +30,17 @@ from django.core.management.base import OutputWrapper
 from django.db import DatabaseError, connection, transaction
 
 from approvals import clock
+from approvals.management.timeline import timeline
 from approvals.models import Worker
 from approvals.services import runs
-from durable_app.timeline import timeline
 from durable_app.up import MANAGE, end, prepare
 from durable_app.workflows import objects
-from durable_app.workflows.publishing import draft_name
+from durable_app.workflows.publishing import MakePublic, UploadDraft
 from durable_app.workflows.research import ResearchRequest, research_and_publish
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 FAULT = {"APPROVALS_FAULT": "performed:1", "APPROVALS_ALLOW_FAULTS": "1"}
 
 
@@ -52,14 +52,15 @@ def run_elsewhere(say: Callable[[str], object]) -> int:
     """Runs the demo in an installation of its own, thrown away unless something failed; its exit code."""
     workspace = tempfile.mkdtemp(prefix="durable-demo-")
     environment = {**os.environ, "DATA_DIR": workspace}
-    child = subprocess.Popen([sys.executable, MANAGE, "demo", "--here"], env=environment)
+    demo: list[str | Path] = [sys.executable, MANAGE, "demo", "--here"]
+    child = subprocess.Popen(demo, env=environment, start_new_session=True)
     for number in (signal.SIGINT, signal.SIGTERM):  # the child tidies up and ends; only then do we
         signal.signal(number, lambda *_: child.terminate())
-    if code := child.wait():
-        say(f"What happened is kept in {workspace}")
-    else:
+    if (code := child.wait()) == 0:
         shutil.rmtree(workspace)
-    return code
+        return 0
+    say(f"What happened is kept in {workspace}")
+    return code if code > 0 else 128 - code  # as a shell says it
 
 
 def run_here(out: OutputWrapper) -> None:
@@ -118,10 +119,10 @@ class Demo:
 
     def see_it_die(self, first: subprocess.Popen[bytes]) -> datetime:
         """When A was killed: the peer has acted, no receipt is stored."""
-        code = self.until("worker A kills itself", first.poll)
+        self.until("worker A kills itself", lambda: first.poll() is not None)
         died_at = clock.now()
-        if code != -signal.SIGKILL:
-            raise DemoFailed(f"Worker A ended with {code} instead of SIGKILL.{self.tail()}")
+        if first.returncode != -signal.SIGKILL:
+            raise DemoFailed(f"Worker A ended with {first.returncode} instead of SIGKILL.{self.tail()}")
         self.tell("worker A is gone by SIGKILL: the draft is stored, its receipt is not")
         return died_at
 
@@ -134,8 +135,8 @@ class Demo:
         self.tell("worker B looked the draft up: it is there, so nothing is sent again")
         wait = self.until("the run asks for approval", self.open_approval)
         self.until("the run is suspended", lambda: self.show()["status"] == "suspended")
-        if (worker := runs.get(wait["run_id"]).worker_id) is not None:
-            raise DemoFailed(f"The run waits for people and worker {worker} still holds it.")
+        if worker := self.show()["worker"]:
+            raise DemoFailed(f"The run waits for people, and worker {worker} still holds it.")
         self.tell("suspended for approval: no worker, thread or connection is held for it")
         return _command("approvals", "show", wait["id"])
 
@@ -175,29 +176,33 @@ class Demo:
         self.out.write("\nTimeline\n")
         self.out.write("\n".join(timeline(run["entries"])))
         self.out.write("\nEffects\n")
-        repeated = 0
-        for effect in run["effects"]:
-            times = self.times_in_the_world(effect)
-            repeated += max(0, times - 1)
-            self.out.write(f"  {effect['name']:<14} {effect['status']:<10} found in the world: {times}")
-            if times == 0:
-                raise DemoFailed(
-                    f"{effect['name']} is {effect['status']}, and nothing of it is in the world."
-                )
+        repeated = sum(self.repeats(effect) for effect in run["effects"])
         self.out.write(f"\nrepeated effects: {repeated}")
         if repeated:
             raise DemoFailed("Something was done twice.")
+        shutil.rmtree(self.logs)
+
+    def repeats(self, effect: dict[str, Any]) -> int:
+        """How often too often this effect was sent, or is found in the world. Raises DemoFailed if it is not."""
+        sent, found = effect["attempts"], self.times_in_the_world(effect)
+        self.out.write(
+            f"  {effect['name']:<14} {effect['status']:<10} sent {sent}x, found in the world {found}x"
+        )
+        if not found:
+            raise DemoFailed(f"{effect['name']} is {effect['status']}, and nothing of it is in the world.")
+        return int(max(sent, found)) - 1
 
     def times_in_the_world(self, effect: dict[str, Any]) -> int:
-        """How often this effect can be found: drafts under its key, publications, mails with its Message-ID."""
-        receipt = effect["receipt"]["external_id"]
-        if effect["kind"] == "draft.upload":
-            folder, name = os.path.split(draft_name(effect["key"]))
-            stem = Path(name).stem
-            return sum(each.startswith(stem) for each in default_storage.listdir(folder)[1])
-        if effect["kind"] == "draft.publish":
-            return 0
-        return sum(log.read_text().count(f"Message-ID: {receipt}") for log in self.logs.iterdir())
+        """Drafts under its key, the public object with its checksum, or mails with its Message-ID."""
+        receipt = effect["receipt"]
+        match effect["kind"]:
+            case UploadDraft.kind:
+                folder, name = os.path.split(receipt["external_id"])
+                return sum(each.startswith(Path(name).stem) for each in default_storage.listdir(folder)[1])
+            case MakePublic.kind:
+                return int(objects.checksum(receipt["external_id"]) == receipt["checksum"])
+        told = f"Message-ID: {receipt['external_id']}"
+        return sum(log.read_text().count(told) for log in self.logs.iterdir())
 
     # --- looking --------------------------------------------------------------------------------------
 
@@ -217,12 +222,13 @@ class Demo:
         return waits.get("approval")
 
     def until(self, what: str, look: Callable[[], T | None]) -> T:
-        """What `look` finds, as soon as it finds something. Raises DemoFailed after a minute."""
+        """What `look` finds, as soon as it finds something. Raises DemoFailed after two minutes."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         shown = self.out.isatty()
         while not (found := look()):
             if time.monotonic() > deadline:
-                raise DemoFailed(f"Waited {PATIENCE_SECONDS:.0f} s in vain until {what}.{self.tail()}")
+                told = f"Waited {PATIENCE_SECONDS:.0f} s in vain until {what}.{self.standing()}{self.tail()}"
+                raise DemoFailed(told)
             if shown:
                 self.out.write(f"\r  … until {what}\033[K", ending="")
                 self.out.flush()
@@ -235,6 +241,14 @@ class Demo:
         """One line, with the seconds since the start."""
         self.out.write(f"  {time.monotonic() - self.started:5.1f} s  {what}")
         self.out.flush()
+
+    def standing(self) -> str:
+        """Where the run stands."""
+        if not self.run_id:
+            return ""
+        run = self.show()
+        waits = [f"{wait['kind']} {wait['name']}" for wait in run["waits"] if wait["status"] == "open"]
+        return f" The run is {run['status']}; it waits for: {', '.join(waits) or 'nothing'}."
 
     def tail(self) -> str:
         """The last words of each worker."""

@@ -111,7 +111,15 @@ def _sqlite(path: str) -> dict[str, Any]:
 
 
 def _postgresql(parts: SplitResult) -> dict[str, Any]:
-    options: dict[str, Any] = {"connect_timeout": 10, **dict(parse_qsl(parts.query))}
+    options: dict[str, Any] = {
+        "connect_timeout": 10,
+        # Statements that come often are planned once per connection, and lists are not quoted in Python.
+        "server_side_binding": True,
+        "prepare_threshold": 3,
+        # A process that is stopped in the middle of a transaction must not keep its locks for ever.
+        "options": "-c idle_in_transaction_session_timeout=60s",
+        **dict(parse_qsl(parts.query)),
+    }
     host = options.pop("host", None) or unquote(parts.hostname or "")
     port = options.pop("port", None) or parts.port or ""
     pool_size = integer("DATABASE_POOL", 0, least=0)

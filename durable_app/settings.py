@@ -54,6 +54,7 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [environment.BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -88,6 +89,7 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 STATIC_URL = "static/"
+STATICFILES_DIRS = [environment.BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True  # straight from the packages: no collectstatic that can be forgotten
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 
@@ -103,7 +105,7 @@ ALLOWED_HOSTS = list(environment.names("ALLOWED_HOSTS")) or [
 ]
 CSRF_TRUSTED_ORIGINS = [f"{_public.scheme}://{_public.netloc}"]
 CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE = SECURE_SSL_REDIRECT = _is_https
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # asked by machines, from inside, in plain HTTP
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]  # asked by machines, from inside, in plain HTTP
 SECURE_HSTS_SECONDS = 31_536_000 if _is_https else 0
 SILENCED_SYSTEM_CHECKS = [
     "security.W005",  # whether other hosts of the domain are HTTPS only is for their owner to say
@@ -141,5 +143,8 @@ LOGGING = {
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "INFO").upper()},
     # Django's own would write to a terminal only under DEBUG, and mail the admins.
-    "loggers": {"django": {"handlers": [], "level": "NOTSET", "propagate": True}},
+    "loggers": {
+        "django": {"handlers": [], "level": "NOTSET", "propagate": True},
+        "rq": {"level": "WARNING"},  # three lines for each hint would say nothing
+    },
 }

@@ -11,9 +11,7 @@ from durable_app.environment import BASE_DIR
 
 if "PYTEST_VERSION" not in os.environ:
     os.environ["DATA_DIR"] = str(BASE_DIR / ".mypy_cache" / "data")  # a type checker skips its exit handlers
-elif (
-    "DURABLE_TEST_DIR" not in os.environ
-):  # a test's subprocess inherits it, with the objects that the test stored
+elif "DURABLE_TEST_DIR" not in os.environ:  # a test's subprocess inherits it, and so sees the test's objects
     os.environ["DATA_DIR"] = os.environ["DURABLE_TEST_DIR"] = tempfile.mkdtemp(prefix="durable-test-")
     atexit.register(shutil.rmtree, os.environ["DATA_DIR"], ignore_errors=True)
 os.environ["SECRET_KEY"] = "a-key-for-tests-alone-that-is-long-enough-for-the-deployment-check"  # noqa: S105

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +18,7 @@ from typing import Protocol
 import uvicorn
 from django.conf import settings
 from django.core.management import call_command
+from django.core.management.base import OutputWrapper
 from django.db import connection
 
 from approvals.engine.loop import Worker
@@ -34,9 +35,10 @@ class Stoppable(Protocol):
     def stop(self) -> None: ...
 
 
-def up(host: str, port: int, say: Callable[[str], object]) -> None:
+def up(host: str, port: int, out: OutputWrapper) -> None:
     """Brings everything up and serves until it is told to stop (SIGINT or SIGTERM)."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it again once it has shut down
+    _say(out, "Preparing the database, people and policies …")
     log_ins = prepare()
     with listening(host, port) as listener:
         worker: Stoppable = Worker(settings.APPROVALS_WORKER_THREADS) if is_embedded() else WorkerProcess()
@@ -44,12 +46,23 @@ def up(host: str, port: int, say: Callable[[str], object]) -> None:
         try:
             taken = listener.getsockname()[1]
             if taken != port:
-                say(f"Port {port} is taken; using {taken}.")
-            say(greeting(f"http://{host}:{taken}", log_ins))
-            config = uvicorn.Config("durable_app.asgi:application", log_config=None, access_log=False)
+                _say(out, f"Port {port} is taken; using {taken}.")
+            _say(out, greeting(f"http://{host}:{taken}", log_ins))
+            config = uvicorn.Config(
+                "durable_app.asgi:application",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+            )
             uvicorn.Server(config).run(sockets=[listener])
         finally:
             worker.stop()
+
+
+def _say(out: OutputWrapper, what: str) -> None:
+    out.write(what)
+    out.flush()
 
 
 def is_embedded() -> bool:
@@ -129,7 +142,7 @@ def greeting(address: str, log_ins: list[LogIn]) -> str:
         "",
         "Start the main job, then decide it as somebody else:",
         "",
-        f"  {manage} runs start research-and-publish",
+        f"  {manage} runs start research-and-publish --as rita",
         f"  {manage} approvals list",
         f"  {manage} approvals decide ID --as vera --outcome approved --digest DIGEST",
         "",

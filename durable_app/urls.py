@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, path
-from django.views.decorators.http import require_safe
 
+from durable_app.health import healthz, readyz
 
-@require_safe
-def healthz(request: HttpRequest) -> HttpResponse:
-    """Says that the process is up; asks nothing of the database."""
-    return HttpResponse("ok\n", content_type="text/plain")
-
+admin.site.site_header = admin.site.site_title = "Durable"
+admin.site.index_title = "Everything that runs, waits and was decided"
+admin.site.site_url = None  # there is nothing else to see yet
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
     path("admin/", admin.site.urls),
 ]

@@ -10,9 +10,10 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import cel
+if TYPE_CHECKING:
+    import cel
 
 MAX_CONDITION: Final = 1000  # characters
 _MAX_DEPTH, _MAX_NODES, _MAX_STEPS = 64, 100_000, 4_000_000
@@ -99,7 +100,7 @@ def condition_holds(text: str, values: Mapping[str, Any]) -> bool:
     try:
         result = program.execute(plain)
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if not _from_evaluator(error):
             raise
         raise ConditionError(_explain(error, text)) from None
     if not isinstance(result, bool):
@@ -107,14 +108,21 @@ def condition_holds(text: str, values: Mapping[str, Any]) -> bool:
     return result
 
 
+def _from_evaluator(error: BaseException) -> bool:
+    """Its panics are no Exceptions; an interrupt, or the engine leaving, is none of our business."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 @lru_cache(maxsize=512)
 def _compile(text: str) -> cel.Program:
     if len(text) > MAX_CONDITION:
         raise ConditionError(f"it has {len(text)} characters, at most {MAX_CONDITION}")
+    import cel  # brings half a second of imports that most processes never need
+
     try:
         return cel.compile(text)
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if not _from_evaluator(error):
             raise
         found = str(error).partition("ERROR: <input>:")[2].splitlines()
         raise ConditionError(

@@ -43,17 +43,19 @@ def test_what_is_given_is_taken(monkeypatch):
 def test_servers_of_a_killed_runner_are_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(services, "ROOT", tmp_path)
     ours, theirs = (tmp_path / f"{services.PREFIX}{name}" for name in ("ours", "theirs"))
-    orphan = subprocess.Popen(
-        [sys.executable, "-c", "import sys; sys.stdin.read()", str(ours)], stdin=subprocess.PIPE
-    )
-    for base in (ours, theirs):
-        base.mkdir()
-        (base / "lock").touch()
-        (base / "pid").write_text(str(orphan.pid))
-    with open(theirs / "lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # its owner lives
-        services.clean_up()
-    assert orphan.wait(5) != 0
-    assert orphan.stdin is not None
-    orphan.stdin.close()
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_DFL); print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", code, str(ours)], stdout=subprocess.PIPE) as orphan:
+        assert orphan.stdout
+        orphan.stdout.readline()  # while it starts, its command line is empty
+        for base in (ours, theirs):
+            base.mkdir()
+            (base / "lock").touch()
+            (base / "pid").write_text(str(orphan.pid))
+        try:
+            with open(theirs / "lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # its owner lives
+                services.clean_up()
+            assert orphan.wait(5) != 0
+        finally:
+            orphan.kill()
     assert (ours.exists(), theirs.exists()) == (False, True)

@@ -203,6 +203,46 @@ def test_the_longest_expressions_are_never_fatal(text: str) -> None:
         holds(text)
 
 
+def test_brackets_alone_are_not_nesting() -> None:
+    text = "(action.l.all(x, ((x) + (0)) >= (0))) && ((true))"
+    assert holds(text, {"l": list(range(3_000))})
+
+
+class PanicException(BaseException):
+    """As the evaluator's native code raises it."""
+
+
+class Program:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def execute(self, values: Any) -> Any:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (PanicException("overflow"), ConditionError),
+        (MemoryError(), ConditionError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (SystemExit(), SystemExit),
+    ],
+)
+def test_a_panic_denies_and_an_interrupt_passes(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, seen: type[BaseException]
+) -> None:
+    def broken(text: str) -> Any:
+        raise error
+
+    monkeypatch.setattr("approvals.policy.conditions.cel.compile", lambda text: Program(error))
+    with pytest.raises(seen):
+        holds(f"true || '{type(error).__name__}' == 'executed'")
+    monkeypatch.setattr("approvals.policy.conditions.cel.compile", broken)
+    with pytest.raises(seen):
+        holds(f"true || '{type(error).__name__}' == 'compiled'")
+
+
 def test_many_threads_share_one_compiled_condition() -> None:
     answers: list[bool] = []
 

@@ -1,0 +1,93 @@
+"""`manage.py bench [w1|w2 …]`: see approvals/bench."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from approvals.bench import driver
+from approvals.bench.machine import Database
+
+WORKLOADS: dict[str, Callable[[Database, dict[str, Any]], driver.Row]] = {
+    "w1-sync": lambda db, o: driver.w1(db, "sync", n=o["runs"], threads=o["threads"]),
+    "w1-async": lambda db, o: driver.w1(db, "async", n=o["runs"], threads=o["threads"]),
+    "w1-sync-2": lambda db, o: driver.w1(db, "sync", n=o["runs"], threads=o["threads"], processes=2),
+    "w2-signal": lambda db, o: driver.w2(db, "signal", n=o["parked"], threads=o["threads"]),
+    "w2-decision": lambda db, o: driver.w2(db, "decision", n=o["parked"], threads=o["threads"]),
+}
+_SCRATCH = "approvals_bench"
+
+
+class Command(BaseCommand):
+    """Measures this engine on PostgreSQL beside the database's own commit rate, each repetition on a fresh database."""
+
+    help = "Measure on PostgreSQL; DATABASE_URL must name a server on which databases may be created."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "workloads", nargs="*", help=f"of {', '.join(WORKLOADS)}, or w1, w2; all by default"
+        )
+        parser.add_argument("--reps", type=int, default=3)
+        parser.add_argument("--runs", type=int, default=500, help="of W1")
+        parser.add_argument("--parked", type=int, default=1000, help="of W2")
+        parser.add_argument("--threads", type=int, default=4)
+        parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+        parser.add_argument("--inside", help="(one repetition, in a process of its own)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        url = os.environ.get("DATABASE_URL", "")
+        if not url.startswith("postgres"):
+            raise CommandError(
+                "bench measures PostgreSQL: set DATABASE_URL, or run it as\n"
+                "  .venv/bin/python tests/services.py --durable .venv/bin/python manage.py bench",
+                returncode=2,
+            )
+        if options["inside"]:
+            self._inside(url, options)
+            return
+        chosen = [
+            name for name in WORKLOADS if any(name.startswith(w) for w in options["workloads"] or ("w",))
+        ]
+        if not chosen:
+            raise CommandError(
+                f"no workload of {options['workloads']}; there are {', '.join(WORKLOADS)}", returncode=2
+            )
+        found: dict[str, list[driver.Row]] = {}
+        for name in chosen:
+            rows = found[name] = [self._once(url, name, options) for _ in range(options["reps"])]
+            if not options["json"]:
+                self.stdout.write(
+                    f"{name}   (median, minimum – maximum of {len(rows)})\n{driver.table(rows)}\n"
+                )
+        if options["json"]:
+            self.stdout.write(json.dumps(found))
+
+    def _once(self, url: str, name: str, options: dict[str, Any]) -> driver.Row:
+        scratch = Database(url, _SCRATCH)
+        scratch.recreate()
+        environment = {
+            **os.environ,
+            "DATABASE_URL": scratch.url,
+            "WORKFLOW_MODULES": "approvals.bench.workflows",
+            "LOG_LEVEL": "WARNING",
+        }
+        sizes = [f"--{key}={options[key]}" for key in ("runs", "parked", "threads")]
+        command = [sys.executable, "manage.py", "bench", "--inside", name, *sizes]
+        try:
+            told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        finally:
+            scratch.drop()
+        row: driver.Row = json.loads(told.stdout.splitlines()[-1])
+        return row
+
+    def _inside(self, url: str, options: dict[str, Any]) -> None:
+        call_command("migrate", verbosity=0)
+        database = Database(url, _SCRATCH)
+        self.stdout.write(json.dumps(WORKLOADS[options["inside"]](database, options)))
