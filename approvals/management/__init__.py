@@ -1,0 +1,1 @@
+"""The commands, and what they share: how they are asked and how they answer."""

@@ -1,0 +1,108 @@
+"""`manage.py doctor`, and what machines ask: /healthz and /readyz."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from approvals import queries
+from approvals.engine.leases import Lease
+from approvals.testing import clock
+from durable_app import health
+from tests.commands.conftest import Manage
+
+
+def levels(manage: Manage) -> dict[str, str]:
+    return {c["name"]: c["level"] for c in manage("doctor", "--json").document["checks"]}
+
+
+def test_an_installation_in_order(manage: Manage) -> None:
+    lease = Lease()
+    try:
+        found = manage("doctor", "--json")
+        assert found.code == 0 and found.document["ok"] is True
+        assert set(levels(manage).values()) == {"ok"}
+        text = manage("doctor")
+        assert text.code == 0 and "0 broken, 0 unsafe." in text.out and "commands-double v1" in text.out
+    finally:
+        lease.release()
+
+
+def test_what_is_unsafe(manage: Manage, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.DEBUG, settings.SECRET_KEY = True, "insecure-development-key"
+    monkeypatch.setenv("APPROVALS_ALLOW_FAULTS", "1")
+    clock.shift(timedelta(hours=1))
+    unsafe = {name for name, level in levels(manage).items() if level == "unsafe"}
+    assert unsafe == {"DEBUG", "SECRET_KEY", "faults", "clock", "workers"}
+    assert manage("doctor").code == 0
+
+
+def test_what_is_broken(
+    manage: Manage, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    settings.DATA_DIR = tmp_path / "none"
+    monkeypatch.setattr(queries, "pending_migrations", lambda: ["approvals.0009_x"])
+    found = manage("doctor", "--json")
+    assert found.code == 1 and found.document["ok"] is False
+    broken = {c["name"]: c for c in found.document["checks"] if c["level"] == "broken"}
+    assert broken.keys() == {"migrations", "data directory"}
+    assert broken["migrations"]["next"] == "manage.py migrate"
+
+
+def test_no_password_is_shown(manage: Manage, settings: Any) -> None:
+    settings.REDIS_URL = "redis://user:hush@redis.example.org:6379/0"
+    shown = manage("doctor", "--json")
+    assert "hush" not in shown.out and "redis.example.org" in shown.out
+
+
+def test_redis_that_is_away(manage: Manage, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import django_rq
+    from redis import Redis
+
+    settings.RQ_QUEUES = {"default": {}}
+    monkeypatch.setattr(django_rq, "get_connection", lambda name: Redis(port=1))
+    found = manage("doctor", "--json")
+    assert found.code == 1 and levels(manage)["redis"] == "broken"
+
+
+@pytest.fixture
+def _unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_is_migrated", False)
+
+
+@pytest.mark.usefixtures("engine", "_unasked")
+def test_ready_with_a_worker_and_not_without(client: Client) -> None:
+    without = client.get("/readyz")
+    assert without.status_code == 503
+    assert without.json() == {
+        "ready": False,
+        "checks": {"database": True, "migrations": True, "worker": False},
+        "worker_silent_seconds": None,
+    }
+    lease = Lease()
+    try:
+        ready = client.get("/readyz")
+    finally:
+        lease.release()
+    assert ready.status_code == 200 and ready.json()["ready"] is True
+    assert 0 <= ready.json()["worker_silent_seconds"] < 15
+    assert "no-store" in ready["Cache-Control"]
+    assert client.post("/readyz").status_code == 405
+
+
+@pytest.mark.usefixtures("engine", "_unasked")
+def test_not_ready_and_not_a_word_too_many(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "pending_migrations", lambda: ["approvals.0009_secret"])
+    unmigrated = client.get("/readyz")
+    assert unmigrated.status_code == 503 and b"secret" not in unmigrated.content
+
+    def away() -> list[Any]:
+        raise OperationalError("password authentication failed for user secret")
+
+    monkeypatch.setattr(queries, "pending_migrations", away)
+    broken = client.get("/readyz")
+    assert broken.status_code == 503 and b"secret" not in broken.content
