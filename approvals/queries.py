@@ -7,11 +7,25 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Prefetch, Q, QuerySet
 
-from approvals import facts, policy
+from approvals import clock, facts, policy
 from approvals.errors import NotFound
-from approvals.models import Approval, Decision, Effect, Entry, Message, Run, Wait
+from approvals.models import (
+    Approval,
+    Decision,
+    Effect,
+    Entry,
+    Message,
+    Policy,
+    PolicyVersion,
+    Run,
+    Wait,
+    Worker,
+)
 from approvals.states import WaitKind, WaitStatus
 from approvals.workflows.values import mask
 
@@ -23,7 +37,7 @@ def _when(value: Any) -> str | None:
 
 
 def _read(text: str | None) -> Any:
-    return mask(json.loads(text)) if text else None
+    return mask(text) if text else None
 
 
 def run_json(run: Run, waits: Iterable[Wait]) -> Json:
@@ -70,9 +84,7 @@ def wait_json(wait: Wait) -> Json:
 def approval_json(approval: Approval) -> Json:
     """An approval: its wait, and what people are asked. Prefetch wait, policy and decisions."""
     decisions = sorted(approval.decisions.all(), key=lambda d: (d.at, d.pk))
-    counted = [policy.Vote(d.reviewer_name, d.outcome, d.stage) for d in decisions if _counts(d, approval)]  # type: ignore[arg-type]
-    rules = facts.read(approval.policy)
-    result = policy.tally(rules.rules[approval.rule].stages, counted)
+    result = quorum(approval)
     return wait_json(approval.wait) | {
         "title": approval.title,
         "sentence": approval.sentence,
@@ -99,6 +111,24 @@ def approval_json(approval: Approval) -> Json:
             for d in decisions
         ],
     }
+
+
+def quorum(approval: Approval) -> policy.Tally:
+    """How far the decisions have come. Prefetch policy and decisions."""
+    counted = [d for d in approval.decisions.all() if _counts(d, approval)]
+    votes = [policy.Vote(d.reviewer_name, d.outcome, d.stage) for d in counted]  # type: ignore[arg-type]
+    return policy.tally(facts.read(approval.policy).rules[approval.rule].stages, votes)
+
+
+def may_decide(approval: Approval, actor: Any) -> policy.Eligibility:
+    """Whether a person may decide as things stand; the service asks again under its lock. Select wait__run."""
+    name = actor.get_username()
+    person = facts.people([name]).get(name)
+    if person is None:
+        return policy.Eligibility(False, None, "has no account")
+    rules, who = facts.read(approval.policy), approval.wait.run.requester_name or None
+    stages = rules.rules[approval.rule].stages
+    return policy.eligibility(rules, stages, person, requester=who, starter=who, editors=frozenset())
 
 
 def _counts(decision: Decision, approval: Approval) -> bool:
@@ -231,6 +261,56 @@ def case(wait_id: UUID) -> Json:
     about = Effect.objects.filter(Q(pk=told["effect"])).first() if told.get("effect") else None
     shown["effect"] = effect_json(about) if about is not None else None
     return shown
+
+
+def policy_json(version: PolicyVersion) -> Json:
+    """A version of a policy, its body in the canonical form."""
+    return {
+        "slug": version.slug,
+        "version": version.version,
+        "digest": version.digest,
+        "author": version.author_name or None,
+        "created_at": _when(version.created_at),
+        "body": policy.body(facts.read(version)),
+    }
+
+
+def policies() -> Json:
+    """The policies that hold now."""
+    rows = PolicyVersion.objects.filter(pk__in=Policy.objects.values("current")).order_by("slug")
+    return {"items": [policy_json(row) for row in rows], "next": None}
+
+
+def policy_version(slug: str, version: int | None = None) -> Json:
+    """One version of a policy, or the one that holds now. Raises NotFound."""
+    rows = PolicyVersion.objects.filter(slug=slug)
+    row = rows.filter(version=version).first() if version else rows.order_by("-version").first()
+    if row is None:
+        raise NotFound("There is no such policy", policy=slug, **({"version": version} if version else {}))
+    return policy_json(row)
+
+
+def pending_migrations() -> list[str]:
+    """What `migrate` would apply."""
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return [f"{migration.app_label}.{migration.name}" for migration, _ in plan]
+
+
+def workers() -> list[Json]:
+    """The live workers; `silent_seconds` since the last renewal of their lease."""
+    now, lease = clock.now(), float(getattr(settings, "APPROVALS_LEASE_SECONDS", 15))
+    rows = Worker.objects.filter(stopped_at=None, lease_until__gt=now).order_by("started_at")
+    return [
+        {
+            "id": str(row.pk),
+            "name": row.name,
+            "queue": row.queue,
+            "started_at": _when(row.started_at),
+            "silent_seconds": max(0.0, lease - (row.lease_until - now).total_seconds()),
+        }
+        for row in rows
+    ]
 
 
 def _page(rows: list[Any], limit: int, show: Any) -> Json:

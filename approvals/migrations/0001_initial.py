@@ -906,4 +906,15 @@ class Migration(migrations.Migration):
                 name="decision_outcome",
             ),
         ),
+        migrations.CreateModel(
+            name="Reconciliation",
+            fields=[],
+            options={
+                "proxy": True,
+                "default_permissions": ("view",),
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("approvals.wait",),
+        ),
     ]

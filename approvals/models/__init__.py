@@ -2,7 +2,7 @@
 
 from approvals.models.people import Approval, Decision, Policy, PolicyClaim, PolicyVersion
 from approvals.models.runs import Clock, Entry, Run, Worker
-from approvals.models.work import Effect, Message, Outbox, Wait
+from approvals.models.work import Effect, Message, Outbox, Reconciliation, Wait
 
 __all__ = [
     "Approval",
@@ -15,6 +15,7 @@ __all__ = [
     "Policy",
     "PolicyClaim",
     "PolicyVersion",
+    "Reconciliation",
     "Run",
     "Wait",
     "Worker",

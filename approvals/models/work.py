@@ -60,6 +60,14 @@ class Wait(models.Model):
         return f"{self.kind} {self.name}"
 
 
+class Reconciliation(Wait):
+    """A case: a wait for an operator, seen for itself."""
+
+    class Meta:
+        proxy = True
+        default_permissions = ("view",)
+
+
 class Effect(models.Model):
     """One change in the outside world: intent, stable key, receipt."""
 
