@@ -5,7 +5,7 @@ UV_LOCK := .venv/bin/uv pip compile -q --universal --python-version 3.12 --gener
 EMBEDDED := env -u DATABASE_URL -u REDIS_URL
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test lint lock runtime dev
+.PHONY: help up demo test lint bench lock runtime dev
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1	/p' Makefile
@@ -19,6 +19,9 @@ demo: runtime ## Run the main job, kill its worker on the way, decide, and end
 test: lint ## Check everything: lint, the suite on SQLite, the suite on PostgreSQL and Redis
 	$(EMBEDDED) $(PY) -m pytest
 	$(PY) tests/services.py $(PY) -m pytest
+
+bench: dev ## Measure beside the database's own commit rate (BENCH="w1 --reps 3")
+	$(PY) tests/services.py --durable $(PY) manage.py bench $(BENCH)
 
 lint: export DJANGO_SETTINGS_MODULE = durable_app.settings_test
 lint: export PUBLIC_URL = https://durable.example.org

@@ -15,7 +15,7 @@ from durable_app.environment import ensure_secret_key
 def main() -> None:
     """Runs the command."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durable_app.settings")
-    if sys.argv[1:2] in (["up"], ["demo"]):  # the commands that must work with nothing configured
+    if sys.argv[1:2] in (["up"], ["demo"], ["bench"]):  # the commands that must work with nothing configured
         ensure_secret_key()
     try:
         execute_from_command_line(sys.argv)
