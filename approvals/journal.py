@@ -20,8 +20,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from approvals import clock
-from approvals.errors import IllegalTransition, LeaseLost, LimitExceeded, NotFound
-from approvals.limits import limits
+from approvals.errors import IllegalTransition, LeaseLost, NotFound
 from approvals.models import Effect, Entry, Run, Wait, Worker
 from approvals.states import Machine, RunStatus, next_state
 
@@ -50,6 +49,8 @@ _FIELDS: dict[str, Any] = {field.name: field for field in Run._meta.concrete_fie
 
 
 def _column(name: str, value: Any) -> Any:
+    if connection.vendor == "postgresql":
+        return value  # psycopg knows every type of this table; the fields would only cost time
     return _FIELDS[name].get_db_prep_save(value, connection)
 
 
@@ -107,18 +108,27 @@ def _write(
         return row[0]  # type: ignore[no-any-return]
 
 
+_ENTRY_COLUMNS = ("position", "kind", "name", "digest", "data")
+# A list is bound as five arrays, so that one statement serves any number; a single entry needs none.
+_MANY = (
+    "SELECT held.id, held.seq - %s + e.i, e.position, e.kind, e.name, e.digest, e.data, held.at FROM held, "
+    "unnest(%s::int[], %s::text[], %s::text[], %s::text[], %s::text[]) "
+    "WITH ORDINALITY AS e(position, kind, name, digest, data, i)"
+)
+_ONE = "SELECT id, seq, %s::int, %s, %s, %s, %s, at FROM held"
+
+
 def _write_in_one(update: str, parameters: list[Any], entries: Sequence[NewEntry]) -> int | None:
-    n = len(entries)
+    rows, values = _ONE, [getattr(entries[0], c) for c in _ENTRY_COLUMNS] if len(entries) == 1 else []
+    if not values:
+        rows, values = _MANY, [len(entries), *([getattr(e, c) for e in entries] for c in _ENTRY_COLUMNS)]
     sql = (
         f"WITH held AS ({update} RETURNING id, seq, approvals_now() AS at), added AS ("
         "INSERT INTO approvals_entry (run_id, seq, position, kind, name, digest, data, at) "
-        f"SELECT held.id, held.seq - {n} + e.i, e.position, e.kind, e.name, e.digest, e.data, held.at FROM held, "
-        "unnest(%s::int[], %s::text[], %s::text[], %s::text[], %s::text[]) "
-        "WITH ORDINALITY AS e(position, kind, name, digest, data, i)) SELECT seq FROM held"
+        f"{rows}) SELECT seq FROM held"
     )
-    columns = [[getattr(e, c) for e in entries] for c in ("position", "kind", "name", "digest", "data")]
     with connection.cursor() as cursor:
-        cursor.execute(sql, [*parameters, *columns])
+        cursor.execute(sql, [*parameters, *values])
         row = cursor.fetchone()
     return None if row is None else row[0]
 
@@ -129,11 +139,11 @@ def record(
     *,
     position: int = 0,
     end: tuple[str, Mapping[str, Any]] | None = None,
-) -> bool:
+) -> int:
     """Appends entries under the fence, in one statement; `position` is the highest that they complete.
 
-    With `end`, an event of the run and its columns go into the same statement, provided that nobody
-    asked the run to stop; False if somebody did, or if the fence no longer holds (nothing is written).
+    The last entry's number. With `end`, an event of the run and its columns go into the same statement, provided
+    that nobody asked the run to stop; 0 if somebody did, or if the fence no longer holds (nothing is written).
     Raises LeaseLost when the fence no longer holds and there is no `end`.
     """
     changes: dict[str, Any] = {}
@@ -145,16 +155,7 @@ def record(
     last = _write(held.run_id, rows, changes, position=position, held=held, unasked=end is not None)
     if last is None and end is None:
         raise LeaseLost(held)
-    if last is not None:
-        _check_length(last)
-    return last is not None
-
-
-def _check_length(last: int) -> None:
-    if last > limits().journal_entries:
-        raise LimitExceeded(
-            "The journal of this run is too long", entries=last, limit=limits().journal_entries
-        )
+    return last or 0
 
 
 def _next(machine: Machine, status: str | None, event: str) -> str:
@@ -249,7 +250,6 @@ class Transaction:
             return
         _write(self.run.pk, self.entries, self.changes, position=self.position)
         self.run.seq += len(self.entries)
-        _check_length(self.run.seq)
 
 
 @contextmanager
@@ -293,13 +293,23 @@ def create(run: Run, **data: Any) -> bool:
     return True
 
 
-def claim(worker: Worker, known: Sequence[tuple[str, int]], limit: int) -> list[Run]:
-    """Gives up to `limit` runnable runs of known versions to a worker, the longest waiting first."""
+SUSPECT_TURNS = 2
+"""A run that was lost this often in a row, without a newly completed position, may be what kills its workers."""
+
+
+def claim(
+    worker: Worker, known: Sequence[tuple[str, int]], limit: int, *, suspects: bool = False
+) -> list[Run]:
+    """Gives up to `limit` runnable runs of known versions to a worker, the longest waiting first.
+
+    Runs that may have killed their workers are given only when asked for (CASES 16).
+    """
     if not known or limit < 1:
         return []
     pairs = ", ".join(["(%s, %s)"] * len(known))
     choose = (
         f"SELECT id FROM approvals_run WHERE status = 'pending' AND ready_at <= {clock.sql()} "
+        f"AND turns_lost {'>=' if suspects else '<'} {SUSPECT_TURNS} "
         f"AND (workflow, version) IN (VALUES {pairs}) ORDER BY ready_at LIMIT %s"
     )
     status = _next("run", RunStatus.PENDING, "claim")
@@ -312,11 +322,13 @@ def claim(worker: Worker, known: Sequence[tuple[str, int]], limit: int) -> list[
     note = json.dumps({"worker": worker.name})
     if connection.vendor == "postgresql":
         sql = (
-            f"WITH held AS ({update.format(choose + ' FOR UPDATE SKIP LOCKED')}*), added AS ("
+            # Chosen once: a subquery that the planner repeats would lock more rows than the limit.
+            f"WITH chosen AS MATERIALIZED ({choose} FOR UPDATE SKIP LOCKED), "
+            f"held AS ({update.format('SELECT id FROM chosen')}*), added AS ("
             "INSERT INTO approvals_entry (run_id, seq, kind, name, digest, data, at) "
             "SELECT id, seq, 'run.claim', '', '', %s, approvals_now() FROM held) SELECT * FROM held"
         )
-        return list(Run.objects.raw(sql, [*head, *tail, note]))
+        return list(Run.objects.raw(sql, [*tail, *head, note]))
     with transaction.atomic():
         runs = list(Run.objects.raw(update.format(choose) + "*", [*head, *tail]))
         now = clock.now()

@@ -11,7 +11,8 @@ import threading
 import time
 import weakref
 from datetime import timedelta
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.conf import settings
@@ -20,9 +21,15 @@ from django.db import connection, transaction
 from approvals import clock
 from approvals.models import Outbox
 
+if TYPE_CHECKING:
+    from rq import Queue
+
 log = logging.getLogger(__name__)
 
 CHANNEL = "approvals"
+WAKE_KEY = "approvals:wake"
+_HINT_SECONDS = 0.25
+_BACKLOG = 100
 _listeners: weakref.WeakSet[threading.Event] = weakref.WeakSet()
 _redis_away_until = 0.0
 
@@ -57,15 +64,28 @@ def _hint_by_rq() -> None:
     global _redis_away_until  # noqa: PLW0603
     if time.monotonic() < _redis_away_until:
         return
-    import django_rq
-
     try:
-        queue = django_rq.get_queue("default")
-        if queue.connection.set("approvals:wake", "1", nx=True, px=1000):
+        queue = _queue()
+        # Behind a backlog (nobody works it off, or other jobs do the waking) a hint is worth nothing.
+        if queue.connection.set(WAKE_KEY, "1", nx=True, px=1000) and queue.count < _BACKLOG:
             queue.enqueue("approvals.jobs.wake", result_ttl=0, failure_ttl=0)
     except Exception as error:  # any failure of a hint is harmless: the sweeper finds the run
         _redis_away_until = time.monotonic() + 5
         log.warning("hint by RQ failed, workers fall back on polling: %s", error)
+
+
+@cache
+def _queue() -> Queue:
+    """One client for all hints; a Redis that hangs may hold up nobody for longer than a moment."""
+    import django_rq
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    queue = django_rq.get_queue("default")
+    queue.connection.connection_pool.connection_kwargs.update(
+        socket_connect_timeout=_HINT_SECONDS, socket_timeout=_HINT_SECONDS, retry=Retry(NoBackoff(), 0)
+    )
+    return queue
 
 
 def put(kind: Outbox.Kind, subject: UUID, **data: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
+import os
 import signal
 import statistics
 import subprocess
@@ -11,8 +11,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from django.db import transaction
+
+from approvals import clock, outbox
 from approvals.bench.machine import Database, ref
 from approvals.bench.workflows import STEPS
 
@@ -46,18 +51,26 @@ def until(what: Callable[[], bool]) -> None:
 
 
 def w1(database: Database, durability: str, *, n: int, threads: int, processes: int = 1) -> Row:
-    """`n` runs of twelve trivial steps, started before the workers are; from the first claim to the last end."""
+    """`n` runs of twelve trivial steps, let go when the workers are idle; from the first claim to the last end."""
     from django.db.models import Max, Min
 
-    from approvals.models import Entry, Run
+    from approvals.models import Entry, Run, Worker
     from approvals.services import runs
 
     rate, _ = ref(database.url)
     for i in range(n):
         runs.start_json(f"bench-w1-{durability}", i)
-    before, cpu = database.counters(), _cpu()
-    with worker(threads, processes):
+    Run.objects.update(ready_at=clock.now() + timedelta(days=1))
+    with worker(threads, processes) as started:
+        until(lambda: Worker.objects.count() == processes)
+        time.sleep(1)
+        cpu = sum(map(_cpu_seconds, started))
+        with transaction.atomic():
+            Run.objects.update(ready_at=clock.now())
+            outbox.hint()
+        before = database.counters()
         until(lambda: not Run.objects.exclude(status="completed").exists())
+        cpu = sum(map(_cpu_seconds, started)) - cpu
     begun = Entry.objects.filter(kind="run.claim").aggregate(at=Min("at"))["at"]
     ended = Run.objects.aggregate(at=Max("finished_at"))["at"]
     after, steps = _settled(database), n * STEPS
@@ -70,7 +83,7 @@ def w1(database: Database, durability: str, *, n: int, threads: int, processes: 
         "commits/run": (after[0] - before[0]) / n,
         "rows/step": (after[1] - before[1]) / steps,
         "WAL bytes/step": (after[2] - before[2]) / steps,
-        "worker CPU ms/step": (_cpu() - cpu) * 1000 / steps,
+        "worker CPU ms/step": cpu * 1000 / steps,
     }
 
 
@@ -165,9 +178,10 @@ def _settled(database: Database) -> tuple[int, int, int]:
     return found
 
 
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """User and system time of a running process (Linux)."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import threading
@@ -15,14 +16,22 @@ from django.db import connections
 
 from approvals.errors import StepTimeout, StepWrites
 
+_WORDS = "insert|update|delete|merge|replace|truncate|create|alter|drop|grant|revoke|copy|call|do|lock|vacuum|refresh"
+_BEFORE = r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*"
 _WRITE = re.compile(
-    r"^\s*(?:/\*.*?\*/\s*)?(?:insert|update|delete|merge|replace|truncate|create|alter|drop|grant|copy|call|lock|vacuum)\b"
-    r"|^\s*with\b.*\b(?:insert\s+into|update\s+\S+\s+set|delete\s+from|merge\s+into)\b",
+    rf"\A{_BEFORE}(?:explain\b.*?)?(?:{_WORDS})\b"
+    rf"|\A{_BEFORE}with\b.*[\s()](?:insert\s+into|update\s+\S+\s.*\bset|delete\s+from|merge\s+into)\b"
+    rf"|\A{_BEFORE}select\b.*\binto\s+(?:temp|unlogged|table|\")",
     re.IGNORECASE | re.DOTALL,
 )
 
 
+_body = threading.local()
+
+
 def _refuse_writes(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
+    if not getattr(_body, "reads_only", False):
+        return execute(sql, params, many, context)
     text = sql if isinstance(sql, str) else str(sql)
     if _WRITE.search(text):
         raise StepWrites(statement=text[:80])
@@ -30,12 +39,22 @@ def _refuse_writes(execute: Any, sql: Any, params: Any, many: bool, context: Map
 
 
 @contextmanager
-def reading_only() -> Iterator[None]:
-    """Refuses every writing statement of this thread's connections with StepWrites."""
+def guarded() -> Iterator[None]:
+    """Watches this thread's connections for as long as a turn lasts; `reading_only` then costs nothing."""
     with ExitStack() as stack:
         for connection in connections.all():
             stack.enter_context(connection.execute_wrapper(_refuse_writes))
         yield
+
+
+@contextmanager
+def reading_only() -> Iterator[None]:
+    """Inside `guarded`: refuses every writing statement of this thread with StepWrites."""
+    _body.reads_only = True
+    try:
+        yield
+    finally:
+        _body.reads_only = False
 
 
 def call(
@@ -48,17 +67,18 @@ def call(
 
 
 def _plain(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(fn):
-        # async_to_sync, not asyncio.run: ORM calls come back to this thread, and so under its write guard.
-        return async_to_sync(fn)(*args, **kwargs)
     result = fn(*args, **kwargs)
-    if inspect.iscoroutine(result):
-        return async_to_sync(_await)(result)
-    return result
+    if not inspect.isawaitable(result):
+        return result
+    # async_to_sync, not asyncio.run: ORM calls come back to this thread, and so under its write guard.
+    return async_to_sync(_await)(result)
 
 
 async def _await(awaitable: Any) -> Any:
-    return await awaitable
+    try:
+        return await awaitable
+    except asyncio.CancelledError as error:  # a BaseException: left so, it would end the turn, not the step
+        raise RuntimeError("the coroutine was cancelled") from error
 
 
 def _in_thread(
@@ -69,7 +89,7 @@ def _in_thread(
 
     def work() -> None:
         try:
-            with reading_only():
+            with guarded(), reading_only():
                 outcome.append((True, _plain(fn, args, kwargs)))
         except BaseException as error:
             outcome.append((False, error))

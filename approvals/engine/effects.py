@@ -5,17 +5,16 @@ Doubt about a call is settled by `recovery`, with the same functions, before any
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
 from approvals import canonical, facts, policy
 from approvals.engine import asking
-from approvals.engine.history import Recorded
-from approvals.engine.waits import decision_of
+from approvals.engine.calls import Call, same_request, settled, stored
+from approvals.engine.cases import words_of
 from approvals.errors import (
     ApprovalConsumed,
     ArgumentsChanged,
@@ -33,40 +32,9 @@ from approvals.transitions import effects as events
 from approvals.transitions import waits as wait_events
 from approvals.types import Decision, Receipt
 from approvals.workflows import effects as authoring
-from approvals.workflows import values
 
 if TYPE_CHECKING:
     from approvals.engine.turn import Turn
-
-
-@dataclass
-class Call:
-    """One `ctx.effect`: what the author asked for."""
-
-    turn: Turn
-    name: str
-    author: authoring.Effect[Any]
-    codec: values.Codec[Any]
-    ask: dict[str, Any]
-
-    def receipt(self, row: Effect, data: events.ReceiptData) -> Receipt[Any]:
-        """A stored receipt as the author sees it."""
-        request = self.codec.decode(row.request, what=f"the request of {self.name!r}")
-        return receipt_of(data, request, row)
-
-
-def receipt_of(data: events.ReceiptData, request: Any, row: Effect) -> Receipt[Any]:
-    """A stored receipt with the request as performed."""
-    evidence = json.loads(data.evidence)
-    return Receipt(data.external_id, checksum=data.checksum, evidence=evidence).bound(
-        request, row.key, row.kind
-    )
-
-
-def stored(receipt: Receipt[Any]) -> events.ReceiptData:
-    """A receipt as it is stored."""
-    evidence = values.codec_for(Any).encode(dict(receipt.evidence), what="the evidence of a receipt")
-    return events.ReceiptData(receipt.external_id, receipt.checksum, evidence)
 
 
 def effect(
@@ -83,16 +51,16 @@ def effect(
     author = authoring.instance(effect)
     call = Call(turn, name, author, asking.action_codec(author, request), ask)
     entries = turn.at("effect", name)
+    if supersedes is not None:
+        call.supersedes = _position_of(turn, supersedes)
     position = turn.position
     text, request = call.codec.roundtrip(request, what=f"the request of {name!r}")
     target = author.target(request)
     digest = canonical.action_digest(author.kind, target, request)
     if entries:
         row = Effect.objects.get(run=turn.run_id, position=position)
-        _same_request(call, entries[0], row, digest)
-        if supersedes is not None:
-            _supersede(turn, supersedes)
-        if (done := _settled(call, row, entries)) is not None:
+        same_request(call, entries[0], row, digest)
+        if (done := settled(call, row, entries)) is not None:
             return done
     else:
         row = Effect(
@@ -106,18 +74,16 @@ def effect(
             risk=author.risk,
             reversible=author.reversible,
         )
-        if supersedes is not None:
-            _supersede(turn, supersedes)
         return _intend(call, row, request, approved_by)
     return advance(call, row)
 
 
-def _supersede(turn: Turn, earlier: Receipt[Any]) -> None:
-    row = Effect.objects.filter(run=turn.run_id, key=earlier.key).first()
-    if row is None:
+def _position_of(turn: Turn, earlier: Receipt[Any]) -> int:
+    """Where a receipt of this run was given; its key says so, whatever generation the effect is in now."""
+    run, _, place = earlier.key.rpartition("-")[0].rpartition("-")
+    if run != str(turn.run_id) or not place.isdigit():
         raise ContextMisuse("`supersedes` needs a receipt of this run", found=earlier.external_id)
-    if not row.superseded:
-        events.supersede(row)
+    return int(place)
 
 
 # --- intending and asking --------------------------------------------------------------------------
@@ -154,16 +120,15 @@ def _intend(call: Call, row: Effect, request: Any, approved_by: Decision[Any, An
 
 def _given(tx: Transaction, row: Effect, decision: Decision[Any, Any]) -> Approval:
     """The approval behind `approved_by`, if it authorises exactly this."""
-    approval = (
-        Approval.objects.select_related("policy", "wait")
-        .filter(pk=decision.wait_id, wait__run=tx.run, wait__outcome="approved", invalidated="")
-        .first()
-    )
-    if approval is None or not approval.kind:
-        raise ContextMisuse(
-            "`approved_by` needs an approval of this run that was asked with effect=", name=row.name
+    approval = Approval.objects.select_related("policy", "wait").filter(pk=decision.wait_id).first()
+    if approval is None or approval.wait.run_id != tx.run.pk:
+        raise ArgumentsChanged(
+            "This decision was taken in another run; it approves nothing here", effect=row.name
         )
-    if approval.consumed_by_id is not None or approval.effect_id is not None:
+    if not approval.kind:
+        told = "This decision answers a question to people (asked without effect=); it authorises no effect"
+        raise ArgumentsChanged(told, effect=row.name)
+    if approval.consumed_by_id is not None or approval.effect_id is not None or approval.invalidated:
         raise ApprovalConsumed(approval=approval.title, effect=row.name)
     if approval.digest != row.digest:
         raise ArgumentsChanged(effect=row.name, approved=approval.digest, found=row.digest)
@@ -190,53 +155,6 @@ def _pose(
     return wait
 
 
-# --- what is recorded ------------------------------------------------------------------------------
-
-
-def _same_request(call: Call, first: Recorded, row: Effect, digest: str) -> None:
-    """The same bytes, or bytes that today's type reads as the same request."""
-    if first.digest == digest:
-        return
-    stored = call.codec.decode(row.request, what="the recorded request")
-    again = canonical.action_digest(row.kind, call.author.target(stored), stored)
-    if again != digest:
-        call.turn.diverged(first.digest, digest, what="the digest of the request")
-
-
-def _settled(call: Call, row: Effect, entries: list[Recorded]) -> Receipt[Any] | None:
-    """The recorded end of this effect: a receipt, or what it raised; None while it has none."""
-    for entry in entries:
-        if entry.kind in ("effect.commit", "effect.confirm"):
-            told = entry.read()
-            if "external_id" in told:
-                return call.receipt(
-                    row, events.ReceiptData(told["external_id"], told["checksum"], told["evidence"])
-                )
-        elif entry.kind == "effect.refuse":
-            reason = entry.read()["reason"]
-            raise EffectRefused(f"{call.name!r} was refused: {reason}", reason=reason)
-        elif entry.kind in ("effect.withdraw", "effect.abandon"):
-            _withdrawn(call, entries, entry.read().get("reason", ""))
-    return None
-
-
-def _withdrawn(call: Call, entries: list[Recorded], reason: str) -> NoReturn:
-    if reason.startswith("denied: "):
-        raise PolicyDenied(reason.removeprefix("denied: "), effect=call.author.kind, name=call.name)
-    if reason.startswith("not sent: "):
-        told = reason.removeprefix("not sent: ")
-        raise StepFailed(
-            f"{call.name!r} could not be sent: {told}", step=call.name, type="NotSent", message=told
-        )
-    closed = [call.turn.history.closed.get(UUID(e.read()["id"])) for e in entries if e.kind == "wait.open"]
-    for one in closed:
-        if one is not None and one.outcome == reason:
-            decision_of(one, call.codec, None, call.name).require()
-    raise StepFailed(
-        f"{call.name!r} was withdrawn: {reason}", step=call.name, type="Withdrawn", message=reason
-    )
-
-
 # --- performing ------------------------------------------------------------------------------------
 
 
@@ -259,8 +177,18 @@ def advance(call: Call, row: Effect) -> Receipt[Any]:
         if still_open := _open_waits(row):
             move.suspended = call.turn.park_in(tx, [(w.pk, Wait.CANCEL) for w in still_open], all_of=True)
         else:
+            _see_what_would_be_sent(tx, call, row)
             _dispatch(tx, call, row, move)
     return _after(call, row, move)
+
+
+def _see_what_would_be_sent(tx: Transaction, call: Call, row: Effect) -> None:
+    """Today's code may read the stored request as something else than was approved: it is asked about anew."""
+    text, request = call.codec.roundtrip(call.request(row), what=f"the request of {call.name!r}")
+    target = call.author.target(request)
+    digest = canonical.action_digest(row.kind, target, request)
+    if digest != row.digest:
+        events.revise(tx, row, target=target, request=text, digest=digest)
 
 
 def _dispatch(tx: Transaction, call: Call, row: Effect, move: _Move) -> None:
@@ -274,6 +202,8 @@ def _dispatch(tx: Transaction, call: Call, row: Effect, move: _Move) -> None:
         move.denied = checked.reason
     elif not checked.ok:
         move.suspended = _ask_again(tx, call, row, checked.reason)
+    elif call.supersedes is not None:
+        events.supersede(tx, call.supersedes)
 
 
 def _after(call: Call, row: Effect, move: _Move) -> Receipt[Any]:
@@ -292,21 +222,21 @@ def _open_waits(row: Effect) -> list[Wait]:
 
 
 def _ask_again(tx: Transaction, call: Call, row: Effect, reason: str) -> bool:
-    """A check at dispatch refused what was approved: void it and open a fresh approval, in one transaction."""
+    """A check at dispatch refused what was approved: void it and open a fresh approval, in one transaction.
+
+    Asked by the policies as they are now; one that has become automatic meanwhile asks as it did before:
+    a looser policy undoes no question that people were asked already (CASES 28).
+    """
     for wait in guard.approvals_to_invalidate(row):
         wait_events.invalidate(tx, wait, wait.approval, reason)
-    versions = facts.required(guard.pinned(row), row.kind)
-    Effect.objects.filter(pk=row.pk).update(policies=guard.pin(row, versions))
-    request = call.codec.decode(row.request, what=f"the request of {call.name!r}")
-    ask = {**call.ask, "summary": f"Asked again: {reason}. {call.ask.get('summary') or ''}".strip()}
-    again = Call(call.turn, call.name, call.author, call.codec, ask)
-    verdicts = facts.verdicts(versions, facts.of_effect(tx.run, row))
+    ask = {**call.ask, "summary": f"Asked again: {reason} {call.ask.get('summary') or ''}".strip()}
+    again = dataclasses.replace(call, ask=ask)
+    asked, request = guard.to_ask_again(tx, row), call.request(row)
     first = Wait.objects.filter(run=tx.run, position=row.position, kind=WaitKind.APPROVAL).count()
-    asked = [(v, r) for v, r in verdicts if r.kind == "ask"]
-    if not asked:
-        runs.yield_(tx)  # the policies that hold now decide by themselves: the next turn dispatches
-        return False
     waits = [_pose(tx, again, row, request, v, r, first + n) for n, (v, r) in enumerate(asked)]
+    if not waits:
+        runs.yield_(tx)  # every policy decides by itself now: the next turn dispatches
+        return False
     return call.turn.park_in(tx, [(w.pk, Wait.CANCEL) for w in waits], all_of=True)
 
 
@@ -314,14 +244,15 @@ def perform(call: Call, row: Effect, started: float) -> Receipt[Any]:
     """Calls the peer for a dispatched effect, and records what it said."""
     turn = call.turn
     turn.reach("intent_committed")
-    request = call.codec.decode(row.request, what=f"the request of {call.name!r}")
+    request = call.request(row)
     ends = started + call.author.deadline.total_seconds()
     token = authoring.call_ends.set(ends)
     try:
-        # A process can be held up between the commit and here; past its deadline nothing may be sent.
-        if time.monotonic() >= ends:
-            raise NotSent("the deadline of the call had passed before it was sent")
         turn.reach("performing")
+        # A process can be held up between the commit and here: past its deadline, or when another worker has
+        # the run, nothing may be sent.
+        if time.monotonic() >= ends or not events.may_still_be_sent(row, turn.held):
+            raise NotSent("the deadline of the call had passed before it was sent")
         with turn.inside(f"the effect {call.name!r}"):
             receipt = call.author.perform(request, row.key)
         turn.reach("performed")
@@ -329,18 +260,22 @@ def perform(call: Call, row: Effect, started: float) -> Receipt[Any]:
             raise TypeError(f"perform() returned {type(receipt).__name__}, needed a Receipt")
         data = stored(receipt)
     except Refused as error:
-        return _refused(call, row, error.reason)
+        return _refused(call, row, _reason(error))
     except NotSent as error:
-        return _not_sent(call, row, error.reason)
+        return _not_sent(call, row, _reason(error))
     except Exception as error:
-        return _doubted(call, row, f"{type(error).__name__}: {error}"[:1000])
+        return _doubted(call, row, f"{type(error).__name__}: {words_of(error)}"[:1000])
     finally:
         authoring.call_ends.reset(token)
     with turn.boundary(honour=False) as tx:
         tx.position = max(tx.position, row.position)
         events.commit(tx, row, data)
     turn.reach("receipt_committed")
-    return receipt_of(data, request, row)
+    return call.receipt(row, data, row.key)
+
+
+def _reason(error: Refused | NotSent) -> str:
+    return words_of(error)[:1000] if error.reason else "no reason given"
 
 
 def perform_again(call: Call, row: Effect, started: float) -> None:
@@ -382,12 +317,15 @@ def _not_sent(call: Call, row: Effect, reason: str) -> Receipt[Any]:
 
 
 def park_on_timer(tx: Transaction, turn: Turn, row: Effect, name: str, seconds: float) -> bool:
-    """Suspends on a timer at the effect's position, in the transaction of a boundary."""
-    ordinal = Wait.objects.filter(run=tx.run, position=row.position, kind=WaitKind.TIMER).count()
-    wait = Wait(position=row.position, kind=WaitKind.TIMER, ordinal=ordinal, name=name, parked=Wait.KEEP)
-    wait.due_at = tx.now + timedelta(seconds=seconds)
-    wait_events.open_(tx, wait, call="effect")
-    return turn.park_in(tx, [(wait.pk, Wait.KEEP)])
+    """Suspends on a timer at the effect's position, in the transaction of a boundary; one still open counts."""
+    timers = Wait.objects.filter(run=tx.run, position=row.position, kind=WaitKind.TIMER)
+    wait = timers.filter(status=WaitStatus.OPEN).first()
+    if wait is None:
+        ordinal = timers.count()
+        wait = Wait(position=row.position, kind=WaitKind.TIMER, ordinal=ordinal, name=name, parked=Wait.KEEP)
+        wait.due_at = tx.now + timedelta(seconds=seconds)
+        wait_events.open_(tx, wait, call="effect")
+    return turn.park_in(tx, [(wait.pk, Wait.KEEP)], in_doubt=row.status == EffectStatus.IN_DOUBT)
 
 
 def _doubted(call: Call, row: Effect, reason: str) -> Receipt[Any]:
@@ -400,6 +338,6 @@ def _settle(call: Call, row: Effect) -> Receipt[Any]:
     """Doubt is settled in this same turn, by the same rules as after a crash."""
     from approvals.engine import recovery
 
-    recovery.settle(call.turn, row)
-    done = _settled(call, row, call.turn.history.at(row.position))
+    recovery.settle(call.turn, row, called=True)
+    done = settled(call, row, call.turn.history.at(row.position))
     return done if done is not None else advance(call, row)

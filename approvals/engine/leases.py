@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -98,23 +99,32 @@ class Lease:
         """Another lease period; False if others have given this worker up: it must hold nothing any more."""
         until = clock.now() + timedelta(seconds=lease_seconds())
         alive = Worker.objects.filter(pk=self.worker.pk, stopped_at=None).update(lease_until=until)
-        if self._session is not None:
-            self._keep_session()
+        self.keep_session()
         return bool(alive)
 
-    def _keep_session(self) -> None:
-        """A connection that was lost, or one that a pooler shares, can tell nothing: the lease alone counts."""
+    def keep_session(self) -> None:
+        """Called more often than others have patience: a lock whose connection was lost is taken anew.
+
+        A connection that a pooler shares can tell nothing: then the lease alone counts.
+        """
+        if self._session is None:
+            return
         try:
             with self._session.cursor() as cursor:
                 cursor.execute("SELECT pg_backend_pid()")
-                same = cursor.fetchone()[0] == self.worker.backend_pid
+                if cursor.fetchone()[0] == self.worker.backend_pid:
+                    return
         except Exception as error:
-            log.warning("worker %s lost its session lock: %s", self.worker.name, error)
-            same = False
-        if not same:
+            log.warning("worker %s lost its session lock, taking it anew: %s", self.worker.name, error)
+            self._session.close()
+            self._lock_session()
+        else:
+            log.warning("worker %s has no session of its own: others go by its lease", self.worker.name)
             self._session.close()
             self._session = None
-            Worker.objects.filter(pk=self.worker.pk).update(lock_key=None, backend_pid=None, locked_at=None)
+            self.worker.lock_key = self.worker.backend_pid = self.worker.locked_at = None
+        columns = {name: getattr(self.worker, name) for name in ("lock_key", "backend_pid", "locked_at")}
+        Worker.objects.filter(pk=self.worker.pk).update(**columns)
 
     def drop_locks(self) -> None:
         """What the operating system does when the process dies; the row stays."""
@@ -141,27 +151,47 @@ class Dead:
     silent_seconds: float
 
 
+# After the database itself was away, every worker has a whole period to renew before its lease counts as over.
 _DEAD = """
-SELECT w.id, w.name, w.stopped_at IS NOT NULL OR w.lease_until <= approvals_now() AS over,
-       extract(epoch FROM approvals_now() - w.lease_until)
-FROM approvals_worker w
-WHERE (w.stopped_at IS NULL OR EXISTS (SELECT 1 FROM approvals_run r WHERE r.worker_id = w.id AND r.status = 'running'))
-  AND (w.stopped_at IS NOT NULL OR w.lease_until <= approvals_now() OR (
-    w.lock_key IS NOT NULL AND w.locked_at > pg_postmaster_start_time()
+WITH judged AS (
+  SELECT w.*, w.stopped_at IS NOT NULL OR (
+    w.lease_until <= approvals_now()
+    AND approvals_now() > pg_postmaster_start_time() + make_interval(secs => %s)) AS over
+  FROM approvals_worker w
+  WHERE w.stopped_at IS NULL OR w.id IN (SELECT worker_id FROM approvals_run WHERE status = 'running'))
+SELECT j.id, j.name, j.over, extract(epoch FROM approvals_now() - j.lease_until)
+FROM judged j
+WHERE j.over OR (
+    j.lock_key IS NOT NULL AND j.locked_at > pg_postmaster_start_time()
     AND NOT EXISTS (SELECT 1 FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = %s
-        AND l.objid::bigint = w.lock_key AND l.objsubid = 2
+        AND l.objid::bigint = j.lock_key AND l.objsubid = 2
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))
-    AND NOT EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.pid = w.backend_pid AND a.backend_start <= w.locked_at)))
+    AND NOT EXISTS (SELECT 1 FROM pg_stat_activity a WHERE a.pid = j.backend_pid AND a.backend_start <= j.locked_at))
 """
 
 
-def dead() -> list[Dead]:
-    """The workers whose runs are free."""
+_gone_since: dict[UUID, float] = {}
+
+
+def dead(patience_seconds: float = 0) -> list[Dead]:
+    """The workers whose runs are free.
+
+    A session lock may be lost though its worker lives, which then takes it anew: with `patience_seconds`, one
+    is believed gone only when it has been for so long.
+    """
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute(_DEAD, [_NAMESPACE])
+            cursor.execute(_DEAD, [lease_seconds(), _NAMESPACE])
             rows = cursor.fetchall()
-        return [Dead(i, name, _why(over), lease_seconds() + float(late)) for i, name, over, late in rows]
+        seen, looked = {i for i, _, over, _ in rows if not over}, time.monotonic()
+        for worker_id in [*_gone_since]:
+            if worker_id not in seen:
+                _gone_since.pop(worker_id, None)
+        return [
+            Dead(i, name, _why(over), lease_seconds() + float(late))
+            for i, name, over, late in rows
+            if over or looked - _gone_since.setdefault(i, looked) >= patience_seconds
+        ]
     now = clock.now()
     found = []
     for worker in Worker.objects.filter(stopped_at=None).only("id", "name", "lease_until"):

@@ -6,13 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from queue import SimpleQueue
 from uuid import UUID
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, close_old_connections, connection, connections
+from django.db import InterfaceError, OperationalError, connection, connections
+from django.db.models import Count, Q
 
-from approvals import outbox
+from approvals import clock, outbox
 from approvals.engine import sweeper
 from approvals.engine.leases import Lease, SweeperLock, lease_seconds
 from approvals.engine.turn import Turn
@@ -20,13 +22,18 @@ from approvals.errors import Crashed, Leave, UnknownVersion
 from approvals.limits import limits
 from approvals.models import Run
 from approvals.states import RunStatus
-from approvals.transitions import claim, locked, runs
+from approvals.transitions import SUSPECT_TURNS, claim, locked, runs
 from approvals.workflows import registry
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 0.4
 _POLL_SECONDS = 1.0
+_DRY_POLL_SECONDS = 0.1
+_SUSPECT_SECONDS = 10.0
+_LOCK_SECONDS = 2
+_PATIENCE_SECONDS = 0.8
+"""Longer than a heartbeat, so that a worker that lost its session says so first."""
 
 
 class Worker:
@@ -42,7 +49,11 @@ class Worker:
         self._work: SimpleQueue[Run | None] = SimpleQueue()
         self._wake = threading.Event()
         self._idle = threading.Semaphore(0)
+        self._free = 0
+        self._alone = False
+        self._looked_for_suspects = time.monotonic()
         self._stopping = threading.Event()
+        self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         outbox.listen(self._wake)
 
@@ -70,19 +81,54 @@ class Worker:
         for turn in list(self.turns.values()):
             turn.stop_asked = True
         self._wake.set()
+        ends = time.monotonic() + timeout_seconds
+        self._join("worker-claims", ends)
         for _ in range(self.threads):
             self._work.put(None)
-        ends = time.monotonic() + timeout_seconds
-        for thread in self._threads:
-            if thread.name.startswith("worker-turn"):
-                thread.join(max(0.0, ends - time.monotonic()))
+        self._join("worker-turn", ends)
+        self._ended.set()
+        for name in ("worker-heartbeat", "worker-sweeper"):
+            self._join(name, time.monotonic() + 1)
         if self.lease is not None:
             self.lease.release()
+
+    def _join(self, name: str, ends: float) -> None:
+        for thread in self._threads:
+            if thread.name.startswith(name):
+                thread.join(max(0.0, ends - time.monotonic()))
 
     def _lease(self) -> Lease:
         if self.lease is None:
             raise RuntimeError("This worker was not started")
         return self.lease
+
+    def wait_until_dry(
+        self, stop: threading.Event, tell: Callable[[int], object] = lambda left: None
+    ) -> None:
+        """After `start`: returns when nothing is runnable any more, or at `stop`.
+
+        Runnable: what it holds, what is pending and known here, and what a sweep finds. A timer that is due
+        later, and what another worker holds, are not. `tell` hears how many runs are left.
+        """
+        lock = SweeperLock()
+        try:
+            while not stop.wait(_DRY_POLL_SECONDS):
+                with lock as mine:  # nothing else may make runs runnable between the two looks
+                    left = self._left()
+                    tell(left)
+                    if mine and not left and not sweeper.sweep():
+                        return
+        finally:
+            lock.close()
+
+    def _left(self) -> int:
+        """Runs that it holds, and those that it could claim."""
+        rows = Run.objects.filter(
+            Q(status=RunStatus.RUNNING, worker=self._lease().worker.pk)
+            | Q(status=RunStatus.PENDING, ready_at__lte=clock.Now())
+        )
+        counted = rows.values_list("workflow", "version").annotate(n=Count("pk"))
+        return sum(n for name, version, n in counted if (name, version) in self.known)
 
     @property
     def stopping(self) -> bool:
@@ -110,24 +156,52 @@ class Worker:
                 connections.close_all()
 
     def _claims(self) -> None:
-        free = 0
+        # How many threads are free outlives this loop: the database may interrupt it.
         while not self.stopping:
+            free = self._free
             while self._idle.acquire(blocking=free == 0, timeout=_POLL_SECONDS if free == 0 else None):
-                free += 1
+                free = self._free = self._free + 1
             if not free or self.stopping:
                 continue
             self._wake.clear()
             claimed = self._claim(free)
-            free -= len(claimed)
+            self._free -= len(claimed)
             for run in claimed:
                 self._work.put(run)
             if not claimed:
                 self._wake.wait(_POLL_SECONDS)
 
     def _claim(self, limit: int) -> list[Run]:
-        claimed = claim(self._lease().worker, self.known, limit)
+        """Runs to move. One that was lost with its worker again and again is moved alone (CASES 16).
+
+        So it takes no others with it, and those that merely shared a worker with it are cleared.
+        """
+        is_empty = limit == self.threads
+        if self._alone and not is_empty:
+            return []
+        worker, claimed = self._lease().worker, []
+        self._alone = False
+        if not self._suspects_have_waited():
+            claimed = claim(worker, self.known, limit)
+        if not claimed and is_empty:
+            claimed = claim(worker, self.known, 1, suspects=True)
+            self._alone = bool(claimed)
+            self._looked_for_suspects = time.monotonic()
         self._claimed.update((run.pk, run.fence) for run in claimed)
         return claimed
+
+    def _suspects_have_waited(self) -> bool:
+        """Whether a worker that is never empty by itself should become so for their sake."""
+        if time.monotonic() - self._looked_for_suspects < _SUSPECT_SECONDS:
+            return False
+        there = Run.objects.filter(
+            status=RunStatus.PENDING,
+            turns_lost__gte=SUSPECT_TURNS,
+            ready_at__lte=clock.now() - timedelta(seconds=_SUSPECT_SECONDS),
+        ).exists()
+        if not there:
+            self._looked_for_suspects = time.monotonic()
+        return there
 
     def _turns(self) -> None:
         while not self.stopping:
@@ -136,13 +210,14 @@ class Worker:
             run = self._work.get()
             if run is not None:
                 self.take(run)
-                close_old_connections()
+                if connection.errors_occurred:
+                    connection.close()
 
     def _heartbeat(self) -> None:
         """Renews the lease, commits what was buffered too long, and looks after its own turns."""
         every = min(limits().buffer_seconds / 2, lease_seconds() / 3)
         next_renewal = 0.0
-        while not self._stopping.wait(every):
+        while not self._ended.wait(every):
             for turn in list(self.turns.values()):
                 try:
                     turn.flush_due()
@@ -152,6 +227,8 @@ class Worker:
             if time.monotonic() >= next_renewal:
                 next_renewal = time.monotonic() + lease_seconds() / 3
                 self._renew()
+            else:
+                self._lease().keep_session()
             self._look_after_turns()
 
     def _renew(self) -> None:
@@ -174,6 +251,7 @@ class Worker:
             if turn is not None and turn.held.fence == fence:
                 turn.stop_asked = turn.stop_asked or self.stopping or bool(cancel or pause)
                 if time.monotonic() - turn.started > limits().turn_seconds:
+                    turn.stop_asked = True  # should it ever come back
                     self._give_up(run_id, fence, "its turn ran past the limit")
             elif self._claimed.get(run_id) != fence:
                 orphans.add(run_id)
@@ -184,10 +262,14 @@ class Worker:
     def _sweeps(self) -> None:
         lock = SweeperLock()
         try:
+            if connection.vendor == "postgresql":
+                with connection.cursor() as cursor:
+                    # A worker that is stopped in the middle of a transaction keeps its run, not all of them.
+                    cursor.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
             while not self._stopping.wait(SWEEP_SECONDS):
                 with lock as mine:
                     if mine:
-                        sweeper.sweep()
+                        sweeper.sweep(patience_seconds=_PATIENCE_SECONDS)
         finally:
             lock.close()
 
@@ -225,7 +307,8 @@ class Worker:
             log.warning("run %s: the turn died: %s: %s", run.pk, type(error).__name__, error)
             self._give_up(run.pk, fence, f"the turn died: {type(error).__name__}: {error}"[:500])
         finally:
-            self.turns.pop(run.pk, None)
+            if (mine := self.turns.get(run.pk)) is not None and mine.held.fence == fence:
+                del self.turns[run.pk]  # not that of a later turn, if this one had been given up
             if self._claimed.get(run.pk) == fence:
                 self._claimed.pop(run.pk)
 

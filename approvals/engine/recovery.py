@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from approvals import clock
+from approvals import canonical, clock
 from approvals.engine import asking, effects
+from approvals.engine.calls import Call, stored
+from approvals.engine.cases import open_case, words_of
+from approvals.errors import DomainError
 from approvals.limits import limits
-from approvals.models import Effect
-from approvals.states import EFFECT_DONE, EffectStatus
+from approvals.models import Effect, Wait
+from approvals.states import EFFECT_DONE, EffectStatus, WaitKind, WaitStatus
 from approvals.transitions import effects as events
 from approvals.types import Receipt, Verification
 from approvals.workflows import effects as authoring
@@ -23,25 +26,33 @@ if TYPE_CHECKING:
     from approvals.engine.turn import Turn
 
 _VERIFY_AGAIN_SECONDS = (10, 60, 300)
+NOT_REDONE = "not done again"
+_DISPROOFS = 3
+"""So often a call is made again because nothing was there; then a person is asked: never silently for ever."""
 
 
 def prepare(turn: Turn) -> None:
-    """What must be settled before the first line of the workflow runs."""
+    """What must be settled before the first line of the workflow runs.
+
+    What only looks comes first, then a request to stop, then verification, then what sends again.
+    """
     if turn.run.turns_lost >= limits().turns_lost:
         turn.stop("no progress", turns_lost=turn.run.turns_lost, after_position=turn.run.position)
-    if turn.history.effects:
-        rows = list(Effect.objects.filter(run=turn.run_id).order_by("position"))
-        for row in rows:
-            if row.status == EffectStatus.IN_DOUBT:
-                settle(turn, row)
+    if not turn.history.effects:
         _stop_if_asked(turn)
-        for row in rows:
-            if row.status == EffectStatus.INTENDED and row.generation > 1 and _answered(turn, row):
-                effects.advance(_call(turn, row), row)
-        if turn.run.verify_due:
-            _verify(turn, rows)
-    else:
-        _stop_if_asked(turn)
+        return
+    rows = list(Effect.objects.filter(run=turn.run_id).order_by("position"))
+    for row in rows:
+        if row.status == EffectStatus.IN_DOUBT and not _may_send_again(turn, row):
+            settle(turn, row)
+    _stop_if_asked(turn)
+    if turn.run.verify_due:
+        _verify(turn, rows)
+    for row in rows:
+        if row.status == EffectStatus.IN_DOUBT:
+            settle(turn, row)
+        if row.generation > 1 and _answered(turn, row):
+            _redo(turn, row)
 
 
 def _answered(turn: Turn, row: Effect) -> bool:
@@ -49,13 +60,35 @@ def _answered(turn: Turn, row: Effect) -> bool:
     return any(e.kind in ("effect.commit", "effect.confirm") for e in turn.history.at(row.position))
 
 
+def _redo(turn: Turn, row: Effect) -> None:
+    """Does again what was gone. If it cannot be had, an operator hears of it: replay answers the first receipt."""
+    reason = row.reason
+    if row.status == EffectStatus.INTENDED:
+        try:
+            while row.status == EffectStatus.INTENDED:  # again, if nothing was there in the end
+                effects.advance(_call(turn, row), row)
+            return
+        except DomainError as error:
+            reason = words_of(error)
+    elif row.status not in (EffectStatus.WITHDRAWN, EffectStatus.REFUSED) or _told(turn, row):
+        return
+    case = {"effect": str(row.pk), "generation": row.generation, "reason": reason}
+    turn.stop(NOT_REDONE, position=row.position, **case)
+
+
+def _told(turn: Turn, row: Effect) -> bool:
+    cases = Wait.objects.filter(run=turn.run_id, position=row.position, kind=WaitKind.RECONCILIATION)
+    return cases.filter(name=NOT_REDONE, data__contains=f'"generation": {row.generation}').exists()
+
+
 def _stop_if_asked(turn: Turn) -> None:
     if turn.run.cancel_requested_at is not None or turn.run.pause_requested_at is not None:
         turn.stop_asked = True
-        turn.enter("resume")
+        with turn.boundary():  # leaves, unless something is still in doubt
+            pass
 
 
-def _call(turn: Turn, row: Effect) -> effects.Call:
+def _call(turn: Turn, row: Effect) -> Call:
     author = authoring.of_kind(row.kind)
     if author is None:
         turn.stop(
@@ -65,27 +98,67 @@ def _call(turn: Turn, row: Effect) -> effects.Call:
             reason=f"no code for effects of kind {row.kind!r}",
         )
     request_type = asking.action_codec(author, None)
-    return effects.Call(turn, row.name, author, request_type, {"title": row.name})
+    return Call(turn, row.name, author, request_type, {"title": row.name})
 
 
 # --- doubt -----------------------------------------------------------------------------------------
 
 
-def settle(turn: Turn, row: Effect) -> None:
-    """Leaves the effect committed, refused, intended or withdrawn; or leaves the turn."""
-    call = _call(turn, row)
+def _may_send_again(turn: Turn, row: Effect) -> bool:
+    """Whether the peer deduplicates, and has not left us without an answer too often."""
+    author = authoring.of_kind(row.kind)
     ending = turn.run.cancel_requested_at is not None
-    if call.author.deduplicates and not ending:
+    if author is None or not author.deduplicates or ending:
+        return False
+    return _unanswered(turn, row) <= author.retry.attempts
+
+
+def _unanswered(turn: Turn, row: Effect) -> int:
+    """Calls since the last fresh start of this effect whose answer left it in doubt; lost turns do not count."""
+    count = 0
+    for entry in turn.history.at(row.position):
+        if entry.kind in ("effect.redo", "effect.disprove"):
+            count = 0
+        elif entry.kind == "effect.doubt" and not entry.read().get("lost"):
+            count += 1
+    return count
+
+
+def settle(turn: Turn, row: Effect, *, called: bool = False) -> None:
+    """Leaves the effect committed, refused, intended or withdrawn; or leaves the turn.
+
+    `called`: this turn has just called the peer; a second unclear answer in a row is not met with a third
+    call at once.
+    """
+    call = _call(turn, row)
+    if _may_send_again(turn, row):
+        tries = _unanswered(turn, row)
+        if _timer_is_open(row) or (called and tries > 1):
+            _pause(call, row, f"send {row.name} again", call.author.retry.delay(tries - 1).total_seconds())
         _redispatch(call, row)
     elif call.author.offers("lookup"):
         _look_up(call, row)
     else:
-        _ask_a_person(turn, row, "this peer can neither deduplicate nor be looked up")
+        _ask_a_person(turn, row, "this peer cannot be looked up, and to send again might do it twice")
 
 
-def _redispatch(call: effects.Call, row: Effect) -> None:
+def _timer_is_open(row: Effect) -> bool:
+    open_ = Wait.objects.filter(run=row.run_id, position=row.position, status=WaitStatus.OPEN)
+    return open_.filter(kind=WaitKind.TIMER).exists()
+
+
+def _pause(call: Call, row: Effect, name: str, seconds: float) -> NoReturn:
+    with call.turn.boundary(honour=False) as tx:
+        suspended = effects.park_on_timer(tx, call.turn, row, name, seconds)
+    call.turn.left(suspended)
+
+
+def _redispatch(call: Call, row: Effect) -> None:
     """The same call under the same key; the whole guard of dispatch holds again, or a person is asked."""
     turn, started = call.turn, time.monotonic()
+    request = call.request(row)
+    if canonical.action_digest(row.kind, call.author.target(request), request) != row.digest:
+        _ask_a_person(turn, row, "today's code reads the request as something else than was sent")
     with turn.boundary(honour=False) as tx:
         checked = events.redispatch(tx, row, deadline=call.author.deadline)
     if not checked.ok:
@@ -93,36 +166,43 @@ def _redispatch(call: effects.Call, row: Effect) -> None:
     effects.perform_again(call, row, started)
 
 
-def _look_up(call: effects.Call, row: Effect) -> None:
+def _look_up(call: Call, row: Effect) -> None:
     turn = call.turn
     asked_at = clock.now()
     found, problem = look_up(call, row)
     if problem:
         _ask_a_person(turn, row, f"the look-up could not tell: {problem}")
     settled_at = events.settled_after(row)
-    suspended = None
+    if found is None and asked_at < settled_at:
+        _pause(call, row, f"look up {row.name} again", max((settled_at - asked_at).total_seconds(), 0.001))
+    ending = turn.run.cancel_requested_at is not None
+    if found is None and not ending and _disproofs(turn, row) >= _DISPROOFS:
+        _ask_a_person(turn, row, f"it was sent {_DISPROOFS + 1} times, and nothing was there after each")
     with turn.boundary(honour=False) as tx:
         if found is not None:
             tx.position = max(tx.position, row.position)
-            events.confirm(tx, row, effects.stored(found), by="look-up")
-        elif asked_at >= settled_at:
-            events.disprove(tx, row, by="look-up")
+            events.confirm(tx, row, stored(found), by="look-up")
         else:
-            seconds = (settled_at - tx.now).total_seconds()
-            suspended = effects.park_on_timer(tx, turn, row, f"look up {row.name} again", max(seconds, 0))
-    if suspended is not None:
-        turn.left(suspended)
+            events.disprove(tx, row, by="look-up")
 
 
-def look_up(call: effects.Call, row: Effect) -> tuple[Receipt[Any] | None, str]:
+def _disproofs(turn: Turn, row: Effect) -> int:
+    entries = turn.history.at(row.position)
+    last = max((e.seq for e in entries if e.kind == "effect.redo"), default=0)
+    return sum(e.kind == "effect.disprove" and e.seq > last for e in entries)
+
+
+def look_up(call: Call, row: Effect) -> tuple[Receipt[Any] | None, str]:
     """(what the peer has, why it cannot be told)."""
-    request = call.codec.decode(row.request, what=f"the request of {row.name!r}")
     token = authoring.call_ends.set(time.monotonic() + call.author.deadline.total_seconds())
     try:
+        request = call.request(row)
         with call.turn.inside(f"the look-up of {row.name!r}"):
             found: Any = call.author.lookup(request, row.key)
+        if isinstance(found, Receipt):
+            stored(found)
     except Exception as error:
-        return None, f"{type(error).__name__}: {error}"
+        return None, f"{type(error).__name__}: {words_of(error)}"
     finally:
         authoring.call_ends.reset(token)
     if found is not None and not isinstance(found, Receipt):
@@ -146,7 +226,10 @@ def _ask_a_person(turn: Turn, row: Effect, reason: str) -> None:
 
 
 def _verify(turn: Turn, rows: list[Effect]) -> None:
-    """Reads back every receipt that can be, in one boundary; a contradiction stops the run."""
+    """Reads back every receipt that can be; those that agree are noted in one boundary.
+
+    A contradiction stops the run, one case at a time; what cannot be told is tried again later.
+    """
     agree, unknown = [], []
     for row in rows:
         if row.status == EffectStatus.CONTRADICTED:
@@ -154,7 +237,7 @@ def _verify(turn: Turn, rows: list[Effect]) -> None:
         if row.status not in EFFECT_DONE or row.superseded:
             continue
         author = authoring.of_kind(row.kind)
-        if author is None or not author.offers("verify") or _fresh(author, row):
+        if author is None or not author.offers("verify") or _fresh(turn, author, row):
             continue
         call = _call(turn, row)
         answer = _read_back(call, row)
@@ -172,13 +255,16 @@ def _verify(turn: Turn, rows: list[Effect]) -> None:
         _verify_later(turn, row)
 
 
-def _fresh(author: authoring.Effect[Any], row: Effect) -> bool:
-    return row.verified_at is not None and clock.now() - row.verified_at < author.verify_max_age
+def _fresh(turn: Turn, author: authoring.Effect[Any], row: Effect) -> bool:
+    """Young enough; or an operator's word, which this very resume goes by."""
+    if row.verified_at is None:
+        return False
+    return row.verified_at >= turn.run.ready_at or clock.now() - row.verified_at < author.verify_max_age
 
 
-def _read_back(call: effects.Call, row: Effect) -> Verification:
+def _read_back(call: Call, row: Effect) -> Verification:
     data = events.ReceiptData(row.external_id or "", row.checksum, row.evidence)
-    receipt = call.receipt(row, data)
+    receipt = call.receipt(row, data, row.key)
     token = authoring.call_ends.set(time.monotonic() + call.author.deadline.total_seconds())
     try:
         with call.turn.inside(f"the verification of {row.name!r}"):
@@ -203,8 +289,6 @@ def _contradicted(turn: Turn, row: Effect, found: str) -> None:
                 "checksum": receipt.checksum,
                 "evidence": dict(receipt.evidence),
             }
-    from approvals.engine.turn import open_case
-
     with turn.boundary(honour=False) as tx:
         if row.status != EffectStatus.CONTRADICTED:
             events.contradict(tx, row, found=found)

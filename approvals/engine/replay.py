@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from approvals.engine.turn import Diverged, EndOfJournal, Turn
+from approvals.engine import bodies
+from approvals.engine.cases import Diverged, where_of, words_of
+from approvals.engine.turn import Turn
 from approvals.errors import DomainError, Failed, NotFound
 from approvals.models import Run
 from approvals.states import RunStatus
@@ -22,7 +26,7 @@ class Report:
     same: bool
     positions: int
     ended: str
-    """completed, failed, or waiting (the journal ends here)."""
+    """completed, failed, crashed, or waiting (the journal ends here)."""
     output: str | None = None
     difference: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -34,37 +38,55 @@ def replay(run_id: UUID) -> Report:
     if run is None:
         raise NotFound(run=run_id)
     turn = Turn(run, registry.resolve(run.workflow, run.version), replaying=True)
-    ended, difference, output = "waiting", {}, None
+    difference: dict[str, Any] = {}
+    ended, output = "waiting", None
     try:
-        result = turn.workflow.fn(Context(turn), turn.input())
+        with bodies.guarded():
+            result = turn.workflow.fn(Context(turn), turn.input())
         if turn.leaving is None:
             output = turn.finished(result)
             ended = "completed"
-    except (DomainError, Failed) as error:
-        ended, difference = "failed", _error_differs(run, error)
-    except (EndOfJournal, Diverged):
-        pass
-    except Exception as error:
+    except BaseException as error:
         if turn.leaving is None:
-            difference = {"why": "crashed", "type": type(error).__name__, "message": str(error)}
+            ended, difference = _raised(run, turn, error)
     if isinstance(turn.leaving, Diverged):
         difference = {"why": turn.leaving.why, **turn.leaving.data}
     if not difference:
-        difference = _end_differs(run, ended, output)
+        difference = _end_differs(run, turn, ended, output)
     return Report(run_id, not difference, turn.position, ended, output, difference, tuple(turn.warnings))
 
 
-def _error_differs(run: Run, error: Exception) -> dict[str, Any]:
-    if run.status == RunStatus.FAILED and type(error).__name__ not in run.error:
-        return {"why": "another error", "recorded": run.error, "seen": f"{type(error).__name__}: {error}"}
-    return {}
+def _raised(run: Run, turn: Turn, error: BaseException) -> tuple[str, dict[str, Any]]:
+    """How the run ends with this error, and whether that is another end than the recorded one."""
+    if not isinstance(error, Exception | SystemExit):
+        raise error
+    if not isinstance(error, DomainError | Failed):
+        told = {"type": type(error).__name__, "message": words_of(error), "where": where_of(error)}
+        return "crashed", {} if _by_operator(run) else {"why": "crashed", **told}
+    with suppress(Diverged):
+        seen = turn.failed(error)
+        if run.status == RunStatus.FAILED and not _by_operator(run) and json.loads(run.error) != seen:
+            return "failed", {"why": "another error", "recorded": run.error, "seen": seen}
+    return "failed", {}
 
 
-def _end_differs(run: Run, ended: str, output: str | None) -> dict[str, Any]:
-    if run.status == RunStatus.COMPLETED and (ended != "completed" or output != run.output):
-        return {
-            "why": "another end",
-            "recorded": run.output,
-            "seen": output if ended == "completed" else ended,
-        }
-    return {}
+def _by_operator(run: Run) -> bool:
+    """Whether somebody ended the run where it stood, whatever its code would have done next."""
+    failed = run.status == RunStatus.FAILED and json.loads(run.error)["code"] == "operator"
+    return failed or run.status == RunStatus.CANCELLED
+
+
+def _end_differs(run: Run, turn: Turn, ended: str, output: str | None) -> dict[str, Any]:
+    """A finished run must come to the end that is recorded; outputs are compared as values."""
+    if run.status not in (RunStatus.COMPLETED, RunStatus.FAILED) or _by_operator(run):
+        return {}
+    codec, same = turn.workflow.output, ended == run.status
+    if same and run.output is not None and output is not None and output != run.output:
+        same = bool(codec.decode(output, what="the output") == codec.decode(run.output, what="the output"))
+    if same:
+        return {}
+    return {
+        "why": "another end",
+        "recorded": run.output if run.status == RunStatus.COMPLETED else run.error,
+        "seen": output if ended == "completed" else ended,
+    }

@@ -12,15 +12,16 @@ from django.db import transaction
 
 from approvals import canonical, clock
 from approvals.engine import bodies
+from approvals.engine.cases import is_infrastructure, words_of
 from approvals.engine.history import Recorded, end_of
-from approvals.errors import AuthoringError, NotSerializable, StepFailed, StepTimeout
+from approvals.errors import AuthoringError, ContextMisuse, NotSerializable, StepFailed, StepTimeout
 from approvals.models import Wait
 from approvals.states import WaitKind
 from approvals.transitions import NewEntry
 from approvals.transitions import steps as events
 from approvals.transitions import waits as wait_events
 from approvals.workflows import values
-from approvals.workflows.registry import StepOptions, step_options
+from approvals.workflows.registry import StepOptions, result_codec, step_options
 
 if TYPE_CHECKING:
     from approvals.engine.turn import Turn
@@ -34,9 +35,13 @@ def step(
     stored = kind == "transaction" or options.durability != "none"
     entries = turn.at(kind, name, stored=stored)
     if not stored:
-        return _run(turn, kind, name, fn, args, kwargs, options)
+        return _computed(turn, name, fn, args, kwargs, options)
+    if kind == "transaction" and options.timeout is not None:
+        raise ContextMisuse(
+            "A transaction has no timeout: it cannot be left while it writes", transaction=name
+        )
     digest = _digest(args, kwargs)
-    codec = values.codec_for(values.return_annotation(fn))
+    codec = result_codec(fn)
     if end := end_of(entries):
         if digest and end.digest and digest != end.digest:
             turn.warnings.append(
@@ -55,6 +60,23 @@ def step(
     turn.reach("step_done")
     turn.keep(events.complete(kind, turn.position, name, digest, text), sync=options.durability == "sync")
     return value
+
+
+def _computed(
+    turn: Turn, name: str, fn: Callable[..., Any], args: Any, kwargs: Any, options: StepOptions
+) -> Any:
+    """A step that is never stored: it fails alike whenever it is computed."""
+    try:
+        return _run(turn, "step", name, fn, args, kwargs, options)
+    except Exception as error:
+        _raise_own(error)
+        _raise(name, {"type": type(error).__name__, "message": words_of(error)}, error)
+
+
+def _raise_own(error: Exception) -> None:
+    """What is not the step's failure: a mistake of its author, or the database's trouble."""
+    if isinstance(error, AuthoringError) or is_infrastructure(error):
+        raise error
 
 
 def _run(
@@ -117,12 +139,9 @@ def _failed(
     turn: Turn, kind: str, name: str, digest: str, options: StepOptions, attempt: int, error: Exception
 ) -> NoReturn:
     """An attempt failed: a timer for the next one, or the end of the step."""
-    from approvals.engine.turn import is_infrastructure
-
-    if isinstance(error, AuthoringError) or is_infrastructure(error):
-        raise error
+    _raise_own(error)
     retry = options.retry
-    told = {"type": type(error).__name__, "message": _text(error)}
+    told = {"type": type(error).__name__, "message": words_of(error)}
     if retry is not None and attempt < retry.attempts and retry.covers(error):
         wait = Wait(position=turn.position, kind=WaitKind.TIMER, ordinal=attempt, name=name, parked=Wait.KEEP)
         park_for(turn, wait, retry.delay(attempt), call=kind, attempt=attempt, error=told)
@@ -139,11 +158,6 @@ def park_for(turn: Turn, wait: Wait, delay: timedelta, **data: Any) -> NoReturn:
         wait_events.open_(tx, wait, **data)
         suspended = turn.park_in(tx, [(wait.pk, Wait.KEEP)])
     turn.left(suspended)
-
-
-def _text(error: Exception) -> str:
-    """An error's words, fit to be stored: lone surrogates and an enormous text are not."""
-    return str(error).encode("utf-8", "backslashreplace").decode()[:4000].replace("\x00", "\\x00")
 
 
 def _digest(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

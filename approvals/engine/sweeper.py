@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from approvals import clock, outbox
 from approvals.engine import leases, probes
-from approvals.engine.turn import open_case
+from approvals.engine.cases import open_case
 from approvals.errors import LeaseLost
 from approvals.limits import limits
 from approvals.models import Outbox, Run, Wait, Worker
@@ -27,9 +27,10 @@ log = logging.getLogger(__name__)
 BATCH = 200
 
 
-def sweep() -> int:
-    """One bounded pass; how many runs it moved."""
-    return sum(work() for work in (_take_from_the_dead, _apply_due, _cancel, _strand, _outbox))
+def sweep(*, patience_seconds: float = 0) -> int:
+    """One bounded pass; how many runs it moved. With patience, a lock must have been gone for so long."""
+    taken = _take_from_the_dead(patience_seconds)
+    return taken + sum(work() for work in (_apply_due, _cancel, _strand, _outbox))
 
 
 def _each(what: str, ids: Any, work: Callable[[Transaction], Any]) -> int:
@@ -45,9 +46,9 @@ def _each(what: str, ids: Any, work: Callable[[Transaction], Any]) -> int:
     return moved
 
 
-def _take_from_the_dead() -> int:
+def _take_from_the_dead(patience_seconds: float) -> int:
     moved = 0
-    for worker in leases.dead():
+    for worker in leases.dead(patience_seconds):
         ids = list(
             Run.objects.filter(status=RunStatus.RUNNING, worker=worker.id).values_list("pk", flat=True)[
                 :BATCH

@@ -39,7 +39,7 @@ def signal(turn: Turn, name: str, schema: Any, expires_in: timedelta | None) -> 
     def read(closed: Closed) -> Any:
         if closed.outcome == "expired":
             return Expired(name, datetime.fromisoformat(closed.value["at"]))
-        payload = codec.decode(closed.value["payload"], what=f"signal {name!r}")
+        payload = codec.accept(json.loads(closed.value["payload"]), what=f"signal {name!r}")
         return Message(closed.value["id"], payload, datetime.fromisoformat(closed.value["received_at"]))
 
     entries = turn.at("signal", name)
@@ -112,12 +112,14 @@ def request_approval(
         if entries[0].kind == "approval.deny":
             raise PolicyDenied(**entries[0].read())
         return _opened(turn, entries, wait, read)
+    if park:
+        turn.reach("before_suspend")
+    suspended: bool | None = None
     with turn.boundary() as tx:
         (version,) = facts.required([policy], "")
         approval = asking.approval_of(about, kind, target, text, digest, action, ask)
         rules, verdict = asking.verdict_on(tx, version, approval)
         denied = verdict.kind == "denied"
-        suspended = False
         if denied:
             turn.note(
                 tx,
@@ -133,11 +135,9 @@ def request_approval(
             asking.pose(tx, wait, approval, version, rules, verdict, digest=digest)
             if park and wait.status == WaitStatus.OPEN:
                 suspended = turn.park_in(tx, [(wait.pk, Wait.CANCEL)])
-                if not suspended:
-                    park = False
     if denied:
         raise PolicyDenied(policy=policy, reason=verdict.reason)
-    if suspended:
+    if suspended is not None:
         turn.left(suspended)
     return _handle(turn, wait.pk, name, read)
 
@@ -171,7 +171,9 @@ def decision_of(
 ) -> Decision[Any, Any]:
     """A closed approval as authors see it."""
     told = closed.value
-    filled = forms.decode(told["form"], what=f"the form of {name!r}") if forms and told["form"] else None
+    filled = None
+    if forms and told["form"]:
+        filled = forms.accept(json.loads(told["form"]), what=f"the form of {name!r}")
     return Decision(
         told["outcome"],
         codec.decode(told["action"], what=f"the action of {name!r}"),
@@ -253,19 +255,18 @@ def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) 
     if not handles:
         raise ContextMisuse("ctx.wait_any needs at least one handle")
     name = ", ".join(h.name for h in handles)
-    by_id = {h.id: h for h in handles}
+    by_id, closed = {h.id: h for h in handles}, turn.history.closed
+    if all(i in closed and closed[i].outcome == "left" for i in by_id):
+        raise ContextMisuse("Every handle given to ctx.wait_any lost an earlier one", handles=name)
     if entries := turn.at("wait_any", name):
         return by_id[UUID(entries[0].read()["winner"])]
-    closed = turn.history.closed
-    met = sorted(
-        (closed[h.id].seq, h.id) for h in handles if h.id in closed and closed[h.id].outcome != "left"
-    )
+    met = sorted((closed[i].seq, i) for i in by_id if i in closed and closed[i].outcome != "left")
     mode = Wait.CANCEL if cancel_losers else Wait.KEEP
     if not met:
         turn.position -= 1  # nothing is recorded at this position until there is a winner
-        turn.park([(h.id, mode) for h in handles])
+        turn.park([(i, mode) for i in by_id if i not in closed])
     winner = met[0][1]
-    losers = [h.id for h in handles if h.id not in closed]
+    losers = [i for i in by_id if i not in closed]
     entry = step_events.note("wait_any", turn.position, name, json.dumps({"winner": str(winner)}))
     if cancel_losers and losers:
         with turn.boundary() as tx:
@@ -279,6 +280,7 @@ def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) 
 
 def wait_all(turn: Turn, handles: tuple[Handle[Any], ...]) -> tuple[Any, ...]:
     """The values, in the order of the handles."""
-    if still := [h.id for h in handles if h.id not in turn.history.closed]:
+    by_id = dict.fromkeys(h.id for h in handles)
+    if still := [i for i in by_id if i not in turn.history.closed]:
         turn.park([(i, Wait.KEEP) for i in still], all_of=True)
     return tuple(h.value for h in handles)

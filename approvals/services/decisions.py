@@ -135,9 +135,8 @@ def _take(
         facts.read(approval.policy), stages, person, requester=who, starter=who, editors=frozenset()
     )
     if not eligible.ok:
-        return DecisionRefused(
-            eligible.reason, wait=approval.pk, actor=person.username, policy=approval.policy.slug
-        )
+        reason = f"{person.username} {eligible.reason}"
+        return DecisionRefused(reason, wait=approval.pk, actor=person.username, policy=approval.policy.slug)
     if (own := _own(approval, actor)) is not None:
         return AlreadyDecided(
             "You decided this already", wait=approval.pk, by=own.reviewer_name, at=own.at, outcome=own.outcome
@@ -195,7 +194,7 @@ def withdraw(wait_id: UUID, *, actor: Any) -> None:
     with locked(_run_of(wait_id)) as tx:
         waits.apply_due(tx)
         approval = Approval.objects.select_related("wait", "policy").get(pk=wait_id)
-        own = _own(approval, actor)
+        own = _own(approval, actor) if actor is not None else None
         if approval.wait.status != WaitStatus.OPEN:
             problem = _closed(approval)
         elif own is None:

@@ -9,13 +9,12 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-import jsonschema
 from django.db import transaction
 
 from approvals import clock, models, outbox
 from approvals.engine import replay as engine_replay
 from approvals.engine import sweeper
-from approvals.errors import IllegalTransition, InvalidInput, NotFound, RunConflict
+from approvals.errors import IllegalTransition, InvalidInput, NotFound, NotSerializable, RunConflict
 from approvals.services.actors import name_of, require
 from approvals.states import RUN_FINAL, RunStatus, WaitKind, WaitStatus
 from approvals.transitions import Transaction, create, locked, runs, waits
@@ -56,13 +55,21 @@ def _view(row: models.Run) -> Run[Any]:
         status=row.status,
         key=row.key,
         requester=row.requester_name,
-        input=codecs[0].decode(row.input, what="the input"),
-        output=None if row.output is None else codecs[1].decode(row.output, what="the output"),
+        input=_shown(codecs[0], row.input),
+        output=None if row.output is None else _shown(codecs[1], row.output),
         error=json.loads(row.error) if row.error else None,
         tags=tuple(json.loads(row.tags)),
         created_at=row.created_at,
         finished_at=row.finished_at,
     )
+
+
+def _shown(codec: values.Codec[Any], text: str) -> Any:
+    """What is stored, by today's type where it still fits it."""
+    try:
+        return codec.decode(text, what="the stored value")
+    except NotSerializable:
+        return json.loads(text)
 
 
 def start(
@@ -73,12 +80,14 @@ def start(
     requester: Any = None,
     tags: Sequence[str] = (),
 ) -> Run[O]:
-    """Starts a run at the workflow's newest version; the same key and input again give the earlier run.
+    """Starts a run: of a name at its newest version, of a given workflow at that one.
+
+    The same key and input again give the earlier run.
 
     Raises UnknownWorkflow, NotSerializable or PayloadTooLarge for the input, RunConflict if the key was
     used with another input (CASES 50).
     """
-    code = registry.get(workflow if isinstance(workflow, str) else workflow.name)
+    code = registry.get(workflow) if isinstance(workflow, str) else workflow
     text, _ = code.input.roundtrip(input, what=f"the input of {code.name}")
     with transaction.atomic():
         now = clock.now()
@@ -123,8 +132,7 @@ def _same_input(code: registry.Workflow[Any, Any], one: str, other: str) -> bool
     """Secrets are sealed anew each time, so texts may differ where values do not."""
     if one == other:
         return True
-    what = f"the input of {code.name}"
-    return bool(code.input.decode(one, what=what) == code.input.decode(other, what=what))
+    return bool(_shown(code.input, one) == _shown(code.input, other))
 
 
 def get(run_id: UUID) -> Run[Any]:
@@ -138,9 +146,13 @@ def get(run_id: UUID) -> Run[Any]:
 def signal(run_id: UUID | tuple[str, str], name: str, payload: Any, *, message_id: str | None = None) -> None:
     """Sends a message to a run, by id or by (workflow, key). Early ones are kept, repeated ones ignored.
 
+    One that came early and does not fit the wait that is opened later is kept as late and closes nothing.
     Raises NotFound, WaitClosed if the run is over, InvalidInput if the open wait's schema refuses it or
-    if the same id came with another payload.
+    if the same id came with another payload, LimitExceeded if the run can take no more.
     """
+    for text in (name, *([message_id] if message_id is not None else [])):
+        if not text or len(text) > 200 or not text.isprintable():
+            raise InvalidInput("A signal's name and id are printable texts of 1 to 200 characters")
     text = values.codec_for(Any).encode(_plain(payload), what=f"signal {name!r}")
     found = _find(run_id)
     problem: Exception | None = None
@@ -174,17 +186,11 @@ def _problem_with(tx: Transaction, message: models.Message) -> Exception | None:
         run=tx.run, name=message.name, kind=WaitKind.SIGNAL, status=WaitStatus.OPEN
     )
     first = waiting.order_by("position", "ordinal").first()
-    if first is None or not first.data:
+    if first is None or (error := waits.misfit(first, message)) is None:
         return None
-    try:
-        jsonschema.validate(json.loads(message.payload), json.loads(first.data)["schema"])
-    except jsonschema.ValidationError as error:
-        return InvalidInput(
-            "The payload does not fit what the run waits for",
-            field=error.json_path,
-            problem=error.message[:200],
-        )
-    return None
+    return InvalidInput(
+        "The payload does not fit what the run waits for", field=error.json_path, problem=error.message[:200]
+    )
 
 
 def runs_over(run: models.Run) -> Exception:
@@ -195,8 +201,8 @@ def runs_over(run: models.Run) -> Exception:
 
 
 def _plain(payload: Any) -> Any:
-    """A payload given as a model is sent as what it dumps to."""
-    return payload.model_dump(mode="json") if hasattr(payload, "model_dump") else payload
+    """A payload given as a model is sent as what it dumps to, by the names that its schema shows."""
+    return payload.model_dump(mode="json", by_alias=True) if hasattr(payload, "model_dump") else payload
 
 
 def _find(run_id: UUID | tuple[str, str]) -> UUID:

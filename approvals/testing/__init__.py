@@ -139,6 +139,7 @@ class Peer:
     """A ledger in place of the real peer: what was applied, under which key."""
 
     mode: Mode
+    deduplicates: bool = False
     requests: list[Any] = field(default_factory=list)
     """What was applied, in order; a repeat under the same key counts again unless the peer deduplicates."""
     keys: list[str] = field(default_factory=list)
@@ -149,7 +150,7 @@ class Peer:
 
     def apply(self, request: Any, key: str) -> None:
         """The world changes."""
-        if self.mode == "deduplicate" and key in self.keys:
+        if self.deduplicates and key in self.keys:
             return
         self.requests.append(request)
         self.keys.append(key)
@@ -169,11 +170,12 @@ def peer(effect: type, mode: Mode = "apply") -> Iterator[Peer]:
     """Replaces an effect's peer by a ledger, counted by `assert_invariants`.
 
     apply: works. refuse: says no. lose: acts, and the answer is lost. late: acts when `land()` is
-    called, and the caller hears nothing. deduplicate: applies each key once, and the effect says so.
+    called, and the caller hears nothing. deduplicate: applies each key once, and the effect says so; as does
+    the ledger of an effect that says so by itself.
     """
     from approvals import MATCH, MISSING, Receipt, Refused
 
-    ledger = Peer(mode)
+    ledger = Peer(mode, deduplicates=mode == "deduplicate" or effect.deduplicates)  # type: ignore[attr-defined]
 
     def perform(self: Any, request: Any, key: str) -> Any:
         ledger.calls.append(key)

@@ -7,8 +7,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from approvals.models import Approval, Decision, Effect, Entry, Run, Wait
+from approvals.models import Approval, Decision, Effect, Entry, Message, Outbox, Run, Wait
 from approvals.states import RUN_FINAL, EffectStatus, RunStatus, WaitKind, WaitStatus, next_state
+
+_CALLS = frozenset({"step", "transaction", "now", "refused", "wait_any"})
+_HOLDERS_EVENTS = (
+    "intend",
+    "dispatch",
+    "redispatch",
+    "commit",
+    "not_sent",
+    "refuse",
+    "verify",
+    "contradict",
+    "revise",
+)
+_BY_HOLDER = frozenset(
+    {"approval.deny", "run.suspend", "run.yield", *(f"effect.{e}" for e in _HOLDERS_EVENTS)}
+)
 
 
 def problems(peers: Sequence[tuple[type, Any]]) -> list[str]:
@@ -18,6 +34,7 @@ def problems(peers: Sequence[tuple[type, Any]]) -> list[str]:
         found += _applied_once(ledger)
     for run in Run.objects.all():
         found += _of_run(run)
+    found += _consumed_once()
     return found
 
 
@@ -34,6 +51,18 @@ def _applied_once(ledger: Any) -> Iterator[str]:
             yield f"I2: {key} was applied without an intent"
         elif intent.policies != "[]" and not _was_allowed(intent):
             yield f"I2: {key} was applied without an approval of exactly it: {request!r}"
+
+
+def _consumed_once() -> Iterator[str]:
+    """I11: every dispatch names the approvals that it consumed; no two effects name the same one."""
+    used: dict[str, str] = {}
+    for entry in Entry.objects.filter(kind__in=("effect.dispatch", "effect.redispatch")).order_by(
+        "run", "seq"
+    ):
+        told = json.loads(entry.data)
+        for approval in told.get("approved_by", ()):
+            if used.setdefault(approval, told["id"]) != told["id"]:
+                yield f"I11: approval {approval} was consumed by two effects"
 
 
 def _was_allowed(effect: Effect) -> bool:
@@ -68,10 +97,12 @@ def _of_run(run: Run) -> Iterator[str]:
     )
     if run.status == RunStatus.COMPLETED and (open_waits.exists() or any(effects[s] for s in unsettled)):
         yield f"I5: {run} is completed with something open: {dict(effects)}"
-    if run.status == RunStatus.SUSPENDED and not open_waits.exclude(parked=Wait.NOT_PARKED).exists():
-        yield f"I12: {run} is suspended on nothing"
     if run.status in RUN_FINAL and open_waits.exists():
         yield f"I5: {run} is {run.status} with open waits"
+    if run.status in RUN_FINAL and effects[EffectStatus.INTENDED]:
+        yield f"I5: {run} is {run.status} with an effect that was never sent nor withdrawn"
+    yield from _parked(run)
+    yield from _messages(run)
     yield from _decisions(run)
     yield from _replay(run)
 
@@ -84,7 +115,9 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     claims = 0
     for entry in entries:
         machine, _, event = entry.kind.partition(".")
-        if machine not in ("run", "effect", "wait") or event in ("cancel_asked", "pause_asked"):
+        if (entry.kind in _BY_HOLDER or machine in _CALLS) and states["run"] != RunStatus.RUNNING:
+            yield f"I8: {run}: {entry.kind} at {entry.seq}, written while nobody held it"
+        if machine not in ("run", "effect", "wait") or event in ("", "cancel_asked", "pause_asked"):
             continue
         claims += entry.kind == "run.claim"
         key = "run" if machine == "run" else json.loads(entry.data)["id"]
@@ -103,10 +136,45 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
             yield f"I7: {row!r} is {row.status}, its journal says {states.get(str(row.pk))}"
 
 
+def _parked(run: Run) -> Iterator[str]:
+    """I9 and I12: a suspended run waits for enough that is open, and no other run is parked on anything."""
+    parked = Wait.objects.filter(run=run).exclude(parked=Wait.NOT_PARKED)
+    if parked.exclude(status=WaitStatus.OPEN).exists():
+        yield f"I9: {run} is parked on what is closed"
+    if run.status == RunStatus.SUSPENDED and not 1 <= run.parked_left <= parked.count():
+        yield f"I12: {run} is suspended for {run.parked_left} of {parked.count()} open waits: nothing wakes it"
+    if run.status not in (RunStatus.SUSPENDED, RunStatus.PAUSED) and parked.exists():
+        yield f"I9: {run} is {run.status} and parked"
+    for wait in Wait.objects.filter(run=run, kind=WaitKind.CHILD, status=WaitStatus.OPEN):
+        child = Run.objects.filter(parent_wait=wait.pk).first()
+        ended = child is not None and child.status in RUN_FINAL
+        if child is None or (ended and not Outbox.objects.filter(subject=child.pk).exists()):
+            yield f"I9: {run} waits for a child that will not tell it: {wait}"
+
+
+def _messages(run: Run) -> Iterator[str]:
+    """A message closes one wait, once, and is not kept where somebody waits for it."""
+    waits = Wait.objects.filter(run=run, kind=WaitKind.SIGNAL)
+    taken = Counter(Message.objects.filter(run=run, status="consumed").values_list("wait", flat=True))
+    for wait in waits:
+        if taken[wait.pk] != (wait.outcome == "received"):
+            yield f"I7: {wait} ({wait.outcome}) took {taken[wait.pk]} messages"
+    kept = Message.objects.filter(run=run, status="buffered").values("name")
+    if waits.filter(status=WaitStatus.OPEN, name__in=kept).exists():
+        yield f"I9: {run} waits for a message that is there"
+
+
 def _decisions(run: Run) -> Iterator[str]:
-    for wait in Wait.objects.filter(run=run, kind=WaitKind.APPROVAL, status=WaitStatus.EXPIRED):
-        if wait.outcome != "expired":
-            yield f"I13: {wait} expired with the outcome {wait.outcome}"
+    """I13, row by row: how a wait closed, in what way, and that nobody decided after that."""
+    over = Wait.objects.filter(run=run, kind=WaitKind.APPROVAL).exclude(status=WaitStatus.OPEN)
+    outcomes = {
+        WaitStatus.RESOLVED: ("approved", "rejected", "changes_requested"),
+        WaitStatus.EXPIRED: ("expired",),
+        WaitStatus.CANCELLED: ("left",),
+    }
+    for wait in over:
+        if wait.outcome not in outcomes[WaitStatus(wait.status)]:
+            yield f"I13: {wait} is {wait.status} with the outcome {wait.outcome}"
     late = Decision.objects.filter(approval__wait__run=run, approval__wait__closed_at__isnull=False)
     for decision in late.select_related("approval__wait"):
         closed = decision.approval.wait.closed_at

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from approvals import clock
 from approvals.errors import IllegalTransition
-from approvals.journal import Transaction
+from approvals.journal import Held, Transaction
 from approvals.limits import limits
 from approvals.models import Approval, Effect, PolicyVersion
-from approvals.states import RUN_FINAL, EffectStatus
+from approvals.states import RUN_FINAL, EffectStatus, RunStatus
 from approvals.transitions import guard
 
 
@@ -39,6 +40,24 @@ def intend(tx: Transaction, effect: Effect, versions: Sequence[PolicyVersion]) -
     effect.key = key_of(effect)
     effect.policies = guard.pin(effect, versions)
     tx.move(effect, "intend", key=effect.key, effect=effect.kind, target=effect.target)
+
+
+def revise(tx: Transaction, effect: Effect, *, target: str, request: str, digest: str) -> None:
+    """What would be sent is no longer what was frozen; whatever was approved of the old bytes does not count."""
+    changes = {"target": target, "request": request, "digest": digest}
+    tx.move(effect, "revise", changes, was=effect.digest)
+
+
+def may_still_be_sent(effect: Effect, held: Held) -> bool:
+    """Whether this worker holds the run and the call's deadline has not passed, by the database."""
+    return Effect.objects.filter(
+        pk=effect.pk,
+        status=EffectStatus.DISPATCHED,
+        deadline_at__gt=clock.Now(),
+        run__status=RunStatus.RUNNING,
+        run__worker=held.worker_id,
+        run__fence=held.fence,
+    ).exists()
 
 
 def dispatch(tx: Transaction, effect: Effect, *, deadline: timedelta) -> guard.Guarded:
@@ -89,9 +108,9 @@ def refuse(tx: Transaction, effect: Effect, reason: str) -> None:
     tx.move(effect, "refuse", {"reason": reason}, reason=reason)
 
 
-def doubt(tx: Transaction, effect: Effect, reason: str) -> None:
-    """The outcome of the call is unknown."""
-    tx.move(effect, "doubt", {"reason": reason}, reason=reason)
+def doubt(tx: Transaction, effect: Effect, reason: str, *, lost: bool = False) -> None:
+    """The outcome of the call is unknown; `lost`: because its turn is gone, not by what the call said."""
+    tx.move(effect, "doubt", {"reason": reason}, reason=reason, lost=lost)
 
 
 def withdraw(tx: Transaction, effect: Effect, reason: str) -> None:
@@ -171,10 +190,9 @@ def redo(tx: Transaction, effect: Effect, *, by: str) -> None:
     tx.move(effect, "redo", changes, by=by, key=changes["key"])
 
 
-def supersede(effect: Effect) -> None:
-    """A later effect stands for it: it is not verified any more."""
-    Effect.objects.filter(pk=effect.pk).update(superseded=True)
-    effect.superseded = True
+def supersede(tx: Transaction, position: int) -> None:
+    """A later effect is sent that stands for the one at this position: it is not verified any more."""
+    Effect.objects.filter(run=tx.run, position=position).update(superseded=True)
 
 
 def _told(receipt: ReceiptData) -> dict[str, Any]:

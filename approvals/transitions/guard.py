@@ -49,25 +49,43 @@ def check(tx: Transaction, effect: Effect) -> Guarded:
         .select_related("policy", "wait")
         .order_by("wait__closed_seq")
     }
-    used = []
+    used, refused = [], []
     for version in current:
         then = old.get((version.slug, before.get(version.slug, version.version)), version)
         approval = held.get(version.slug)
-        if approval is not None and (problem := _unusable(approval, effect)):
-            return Guarded(ok=False, reason=problem)
         result = _revalidate(tx, effect, approval, facts.read(then), facts.read(version))
-        if not result.ok:
-            return Guarded(ok=False, reason=result.reason, denied=result.denied)
-        if approval is not None:
+        problem = _unusable(approval, effect) if approval is not None else ""
+        if result.denied or problem or not result.ok:
+            refused.append(Guarded(ok=False, reason=problem or result.reason, denied=result.denied))
+        elif approval is not None:
             used.append(approval)
+    if refused:
+        return next((r for r in refused if r.denied), refused[0])
     return Guarded(ok=True, approvals=used)
+
+
+def to_ask_again(tx: Transaction, effect: Effect) -> list[tuple[PolicyVersion, policy.Verdict]]:
+    """Pins the policies anew; those of them that ask people, and what they ask.
+
+    One that decides by itself now, but asked before, asks as it did then: the stricter of both holds.
+    """
+    before, seen = pinned(effect), facts.of_effect(tx.run, effect)
+    old = {(v.slug, v.version): v for v in PolicyVersion.objects.filter(slug__in=before)}
+    verdicts = []
+    for version in facts.required(before, effect.kind):
+        then = old.get((version.slug, before.get(version.slug, version.version)), version)
+        found = [(v, policy.choose(facts.read(v), seen)) for v in (version, then)]
+        verdicts.append(next((f for f in found if f[1].kind == "ask"), found[0]))
+    effect.policies = pin(effect, [version for version, _ in verdicts])
+    Effect.objects.filter(pk=effect.pk).update(policies=effect.policies)
+    return [(version, verdict) for version, verdict in verdicts if verdict.kind == "ask"]
 
 
 def _unusable(approval: Approval, effect: Effect) -> str:
     if approval.digest != effect.digest:
-        return "what was approved is not what would be sent"
+        return "What was approved is not what would be sent."
     if approval.consumed_by_id not in (None, effect.pk):
-        return "the approval was used by another effect"
+        return "The approval was used by another effect."
     return ""
 
 

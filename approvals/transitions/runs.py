@@ -8,8 +8,8 @@ from uuid import UUID
 
 from approvals import outbox
 from approvals.errors import IllegalTransition
-from approvals.journal import Transaction
-from approvals.models import Effect, Outbox, Wait
+from approvals.journal import Held, Transaction
+from approvals.models import Effect, Entry, Outbox, Run, Wait
 from approvals.states import EFFECT_UNSETTLED, EffectStatus, WaitKind, WaitStatus
 
 BLOCKS_COMPLETION = (*EFFECT_UNSETTLED, EffectStatus.INTENDED, EffectStatus.CONTRADICTED)
@@ -20,15 +20,21 @@ def asked_to_stop(tx: Transaction) -> bool:
     return tx.run.cancel_requested_at is not None or tx.run.pause_requested_at is not None
 
 
-def suspend(tx: Transaction, parked: Collection[tuple[UUID, int]], *, all_of: bool = False) -> bool:
+def suspend(
+    tx: Transaction,
+    parked: Collection[tuple[UUID, int]],
+    *,
+    all_of: bool = False,
+    in_doubt: bool = False,
+) -> bool:
     """Parks the run on waits (id, Wait.KEEP or Wait.CANCEL); False if the condition is met already.
 
-    Then, or when the run was asked to stop, it yields instead.
+    Then, or when the run was asked to stop, it yields instead; not while what is `in_doubt` needs its time.
     """
     ids = [wait_id for wait_id, _ in parked]
     still_open = set(Wait.objects.filter(pk__in=ids, status=WaitStatus.OPEN).values_list("pk", flat=True))
     met = not still_open if all_of else len(still_open) < len(ids)
-    if met or asked_to_stop(tx):
+    if met or (asked_to_stop(tx) and not in_doubt):
         yield_(tx)
         return False
     for mode in (Wait.KEEP, Wait.CANCEL):
@@ -46,8 +52,7 @@ def yield_(tx: Transaction) -> None:
 
 def lose_lease(tx: Transaction, *, why: str, noticed_after: float | None = None) -> None:
     """Takes the run from a worker that is gone; what it had dispatched is in doubt from here on."""
-    for effect in Effect.objects.select_for_update().filter(run=tx.run, status=EffectStatus.DISPATCHED):
-        tx.move(effect, "doubt", {"reason": why}, reason=why)
+    _doubt_what_was_sent(tx, why)
     tx.move_run(
         "lose_lease",
         {"ready_at": tx.now, "turns_lost": tx.run.turns_lost + 1, "verify_due": True},
@@ -55,6 +60,12 @@ def lose_lease(tx: Transaction, *, why: str, noticed_after: float | None = None)
         noticed_after_seconds=noticed_after,
     )
     outbox.hint()
+
+
+def _doubt_what_was_sent(tx: Transaction, why: str) -> None:
+    """No run that is not running may have a call under way (I4)."""
+    for effect in Effect.objects.select_for_update().filter(run=tx.run, status=EffectStatus.DISPATCHED):
+        tx.move(effect, "doubt", {"reason": why}, reason=why, lost=True)
 
 
 def wake(tx: Transaction) -> None:
@@ -77,13 +88,14 @@ def leave_wait(tx: Transaction, wait: Wait) -> None:
 
 def stop(tx: Transaction, wait: Wait) -> None:
     """Stops a running run for an operator at a new reconciliation wait."""
-    tx.move(wait, "open", {"parked": Wait.KEEP}, reason=wait.outcome)
+    _doubt_what_was_sent(tx, f"the run stopped: {wait.name}")
+    tx.move(wait, "open", {"parked": Wait.KEEP}, wait=wait.kind, ordinal=wait.ordinal)
     tx.move_run("stop", {"parked_left": 1})
 
 
 def strand(tx: Transaction, wait: Wait) -> None:
     """No live worker knows this run's version."""
-    tx.move(wait, "open", {"parked": Wait.KEEP})
+    tx.move(wait, "open", {"parked": Wait.KEEP}, wait=wait.kind, ordinal=wait.ordinal)
     tx.move_run("strand", {"parked_left": 1})
 
 
@@ -101,6 +113,7 @@ def resume(tx: Transaction, *, actor: str) -> None:
 
 def unwind(tx: Transaction) -> None:
     """To be claimed only to settle what is in doubt, before it can be cancelled."""
+    Wait.objects.filter(run=tx.run).exclude(parked=Wait.NOT_PARKED).update(parked=Wait.NOT_PARKED)
     tx.move_run("unwind", {"ready_at": tx.now})
     outbox.hint()
 
@@ -184,3 +197,16 @@ def honour_stop(tx: Transaction) -> bool:
 def in_reconciliation(tx: Transaction) -> bool:
     """Whether an operator's case is open."""
     return Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN, kind=WaitKind.RECONCILIATION).exists()
+
+
+def warn(tx: Transaction, texts: Collection[str]) -> None:
+    """Notes what replay found odd and not wrong, each once per run."""
+    known = set(Entry.objects.filter(run=tx.run, kind="warning").values_list("name", flat=True))
+    for text in dict.fromkeys(texts):
+        if text not in known:
+            tx.append("warning", name=text)
+
+
+def show_progress(held: Held, progress: str) -> None:
+    """How far the holder says that it is; no entry."""
+    Run.objects.filter(pk=held.run_id, worker=held.worker_id, fence=held.fence).update(progress=progress)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jsonschema
+
 from approvals import facts, policy
+from approvals.errors import LimitExceeded
 from approvals.journal import Transaction
+from approvals.limits import limits
 from approvals.models import Approval, Decision, Effect, Message, Wait
 from approvals.states import EffectStatus, RunStatus, WaitKind, WaitStatus
 from approvals.transitions import runs
@@ -28,17 +32,33 @@ def open_(tx: Transaction, wait: Wait, approval: Approval | None = None, **data:
         approval.wait = wait
         approval.save(force_insert=True)
     if wait.kind in (WaitKind.SIGNAL, WaitKind.WEBHOOK):
-        early = (
-            Message.objects.filter(run=tx.run, name=wait.name, status=Message.Status.BUFFERED)
-            .order_by("id")
-            .first()
-        )
-        if early is not None:
-            _consume(tx, wait, early)
+        early = Message.objects.filter(run=tx.run, name=wait.name, status=Message.Status.BUFFERED)
+        for message in early.order_by("id"):
+            if misfit(wait, message) is None:
+                _consume(tx, wait, message)
+                return
+            Message.objects.filter(pk=message.pk).update(status=Message.Status.LATE)
+            tx.append("message.refuse", name=message.name, id=message.message_id)
+
+
+def misfit(wait: Wait, message: Message) -> jsonschema.ValidationError | None:
+    """Why this message does not fit what the wait asks for; None if it does."""
+    if not wait.data:
+        return None
+    try:
+        jsonschema.validate(json.loads(message.payload), json.loads(wait.data)["schema"])
+    except jsonschema.ValidationError as error:
+        return error
+    return None
 
 
 def receive(tx: Transaction, message: Message) -> None:
-    """A message came: the oldest open wait of its name gets it, else it is kept for the next one."""
+    """A message came: the oldest open wait of its name gets it, else it is kept for the next one.
+
+    Raises LimitExceeded where the journal has no room for more messages.
+    """
+    if tx.run.seq >= limits().journal_entries:
+        raise LimitExceeded("The journal of this run is full", entries=tx.run.seq)
     message.run, message.received_at = tx.run, tx.now
     message.save(force_insert=True)
     waiting = (

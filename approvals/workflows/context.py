@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID, uuid5
 
-from approvals.errors import ContextMisuse, NotAvailable
-from approvals.types import Decision, Evidence, Expired, Failure, Fired, Message, Receipt, StillOpen
+from approvals.errors import ContextMisuse
+from approvals.types import Decision, Evidence, Expired, Fired, Message, Receipt, StillOpen
 from approvals.workflows.effects import Effect
-from approvals.workflows.handles import Handle, WebhookHandle
+from approvals.workflows.handles import Handle
+from approvals.workflows.later import NotBuiltYet
 
 if TYPE_CHECKING:
     from approvals.workflows.registry import Workflow
@@ -57,7 +58,7 @@ class Turn(Protocol):
     def progress(self, done: int, total: int, text: str) -> None: ...
 
 
-class Context:
+class Context(NotBuiltYet):
     """Each thing that a workflow asks of it is journaled at a position (CONTRACT section 2)."""
 
     def __init__(self, turn: Turn) -> None:
@@ -302,153 +303,3 @@ class Context:
         n = self._names.get((kind, name), 0)
         self._names[kind, name] = n + 1
         return n
-
-    # The rest of the surface, typed so that workflows can be written and checked against it.
-
-    @overload
-    def webhook(
-        self,
-        name: str,
-        *,
-        scheme: Literal["standard", "github", "stripe", "none"] = "standard",
-        when: str | None = None,
-        secret: str | None = None,
-        schema: type[T],
-        expires_in: None = None,
-    ) -> WebhookHandle[Message[T]]: ...
-    @overload
-    def webhook(
-        self,
-        name: str,
-        *,
-        scheme: Literal["standard", "github", "stripe", "none"] = "standard",
-        when: str | None = None,
-        secret: str | None = None,
-        schema: type[T],
-        expires_in: timedelta,
-    ) -> WebhookHandle[Message[T] | Expired]: ...
-    @overload
-    def webhook(
-        self,
-        name: str,
-        *,
-        scheme: Literal["standard", "github", "stripe", "none"] = "standard",
-        when: str | None = None,
-        secret: str | None = None,
-        schema: None = None,
-        expires_in: None = None,
-    ) -> WebhookHandle[Message[Any]]: ...
-    @overload
-    def webhook(
-        self,
-        name: str,
-        *,
-        scheme: Literal["standard", "github", "stripe", "none"] = "standard",
-        when: str | None = None,
-        secret: str | None = None,
-        schema: None = None,
-        expires_in: timedelta,
-    ) -> WebhookHandle[Message[Any] | Expired]: ...
-    def webhook(self, name: str, **options: Any) -> Any:
-        """One unguessable address per wait. Not available yet."""
-        _not_yet("webhook")
-
-    @overload
-    def map(
-        self,
-        name: str,
-        target: Workflow[I, O],
-        items: Iterable[I],
-        *,
-        key: Callable[[I], str] | None = None,
-        max_concurrency: int | None = None,
-        tolerated_failures: Literal[0] = 0,
-    ) -> list[O]: ...
-    @overload
-    def map(
-        self,
-        name: str,
-        target: Workflow[I, O],
-        items: Iterable[I],
-        *,
-        key: Callable[[I], str] | None = None,
-        max_concurrency: int | None = None,
-        tolerated_failures: int,
-    ) -> list[O | Failure]: ...
-    @overload
-    def map(
-        self,
-        name: str,
-        target: Callable[[I], Coroutine[Any, Any, R]],
-        items: Iterable[I],
-        *,
-        key: Callable[[I], str] | None = None,
-        max_concurrency: int | None = None,
-        tolerated_failures: Literal[0] = 0,
-    ) -> list[R]: ...
-    @overload
-    def map(
-        self,
-        name: str,
-        target: Callable[[I], Coroutine[Any, Any, R]],
-        items: Iterable[I],
-        *,
-        key: Callable[[I], str] | None = None,
-        max_concurrency: int | None = None,
-        tolerated_failures: int,
-    ) -> list[R | Failure]: ...
-    @overload
-    def map(
-        self,
-        name: str,
-        target: Callable[[I], R],
-        items: Iterable[I],
-        *,
-        key: Callable[[I], str] | None = None,
-        max_concurrency: int | None = None,
-        tolerated_failures: Literal[0] = 0,
-    ) -> list[R]: ...
-    @overload
-    def map(
-        self,
-        name: str,
-        target: Callable[[I], R],
-        items: Iterable[I],
-        *,
-        key: Callable[[I], str] | None = None,
-        max_concurrency: int | None = None,
-        tolerated_failures: int,
-    ) -> list[R | Failure]: ...
-    def map(self, name: str, target: Any, items: Any, **options: Any) -> Any:
-        """One step or one child run per item. Not available yet."""
-        _not_yet("map")
-
-    @overload
-    def parallel(self, name: str, a: Callable[[], T1], b: Callable[[], T2], /) -> tuple[T1, T2]: ...
-    @overload
-    def parallel(
-        self, name: str, a: Callable[[], T1], b: Callable[[], T2], c: Callable[[], T3], /
-    ) -> tuple[T1, T2, T3]: ...
-    def parallel(self, name: str, *fns: Any) -> Any:
-        """Steps at the same time. Not available yet."""
-        _not_yet("parallel")
-
-    def compensate(self, reason: str = "") -> None:
-        """Undoes this run's committed effects. Not available yet."""
-        _not_yet("compensate")
-
-    def patched(self, name: str) -> bool:
-        """Whether this run takes a changed branch. Not available yet."""
-        _not_yet("patched")
-
-    def continue_as_new(self, input: Any) -> NoReturn:
-        """Goes on with a fresh journal. Not available yet."""
-        _not_yet("continue_as_new")
-
-    def expose(self, name: str, value: Any) -> None:
-        """Shows a local of interest at this position. Not available yet."""
-        _not_yet("expose")
-
-
-def _not_yet(what: str) -> NoReturn:
-    raise NotAvailable(f"ctx.{what} is not built yet; CHANGELOG.md says what is")

@@ -6,7 +6,7 @@ import inspect
 import time
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import Any, Generic, Literal, cast
+from typing import Any, Generic, Literal
 
 from typing_extensions import TypeVar
 
@@ -98,7 +98,7 @@ def instance(effect: type[Effect[Any]] | Effect[Any]) -> Effect[Any]:
     made: Any = effect() if inspect.isclass(effect) and issubclass(effect, Effect) else effect
     if not isinstance(made, Effect) or not made.kind:
         raise InvalidWorkflow("ctx.effect needs an Effect class or instance with a kind", found=repr(effect))
-    return cast("Effect[Any]", made)
+    return made
 
 
 def of_kind(kind: str) -> Effect[Any] | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -210,4 +211,15 @@ def _not_yet(what: str) -> None:
     raise NotAvailable(f"@workflow({what}) is not built yet")
 
 
-StepFunction = Callable[..., Any] | Callable[..., Coroutine[Any, Any, Any]]
+_results: weakref.WeakKeyDictionary[Callable[..., Any], values.Codec[Any]] = weakref.WeakKeyDictionary()
+
+
+def result_codec(fn: Callable[..., Any]) -> values.Codec[Any]:
+    """How what a step function returns is stored; resolved once per function. Raises InvalidWorkflow."""
+    try:
+        return _results[fn]
+    except KeyError:
+        codec = _results[fn] = values.codec_for(values.return_annotation(fn))
+        return codec
+    except TypeError:  # no weak reference to it, or no hash
+        return values.codec_for(values.return_annotation(fn))

@@ -1,0 +1,73 @@
+"""How a turn ends otherwise than by its function's return: cases for an operator, and the database's trouble."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from django.db import InterfaceError, OperationalError
+
+from approvals.errors import Leave
+from approvals.models import Wait
+from approvals.states import RunStatus, WaitKind
+from approvals.transitions import Transaction, runs
+
+WORDS = 4000
+_OURS = str(Path(__file__).parents[1])
+
+
+class EndOfJournal(Leave):
+    """A replay reached what is not recorded yet."""
+
+
+class Diverged(Leave):
+    """A replay that performs nothing found a difference."""
+
+    def __init__(self, why: str, data: dict[str, Any]) -> None:
+        super().__init__(why)
+        self.why, self.data = why, data
+
+
+class Interrupted(Leave):
+    """The database's trouble ended this turn; the run is given up and tried again."""
+
+
+def open_case(tx: Transaction, why: str, position: int, data: dict[str, Any]) -> Wait:
+    """Opens a reconciliation and stops the run at it."""
+    ordinal = Wait.objects.filter(run=tx.run, position=position, kind=WaitKind.RECONCILIATION).count()
+    case = Wait(
+        position=position,
+        kind=WaitKind.RECONCILIATION,
+        ordinal=ordinal,
+        name=why,
+        opened_at=tx.now,
+        data=json.dumps(data, default=str),
+    )
+    (runs.stop if tx.run.status == RunStatus.RUNNING else runs.strand)(tx, case)
+    return case
+
+
+def is_infrastructure(error: BaseException) -> bool:
+    """The database's trouble, not the author's: the turn is given up and tried again."""
+    return isinstance(error, OperationalError | InterfaceError)
+
+
+def words_of(error: BaseException) -> str:
+    """An error's words, fit to be stored: lone surrogates, a NUL and an enormous text are not."""
+    try:
+        text = str(error)
+    except Exception:  # an author's __str__ may raise anything
+        text = "(its message cannot be read)"
+    return text.encode("utf-8", "backslashreplace").decode()[:WORDS].replace("\x00", "\\x00")
+
+
+def where_of(error: BaseException) -> str:
+    """File and line at which workflow code raised: the innermost that is not the engine's own."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not found or not code.co_filename.startswith(_OURS):
+            found = f"{code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno} in {code.co_name}"
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,164 @@
+"""Real worker processes that are killed (SIGKILL) and stopped (SIGSTOP); another one notices by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+
+from approvals.models import Entry, Run, Worker
+from approvals.services import runs
+from approvals.testing import assert_invariants, wait_for
+from durable_app.environment import BASE_DIR
+from tests.engine.killing import killing, stopping
+from tests.engine.shop import kinds, status
+
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.sigkill]
+
+NOTICED_SECONDS = 2.0
+
+
+def database_url() -> str:
+    """The database of this test, as another process finds it."""
+    told = connection.settings_dict
+    if connection.vendor != "postgresql":
+        return f"sqlite:///{told['NAME']}"
+    login = quote(told["USER"]) + (f":{quote(told['PASSWORD'])}" if told["PASSWORD"] else "")
+    return f"postgresql://{login}@/{told['NAME']}?host={quote(told['HOST'], safe='')}&port={told['PORT'] or 5432}"
+
+
+@pytest.fixture
+def worker(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Starts `manage.py worker` on this test's database, and waits until it lives."""
+    monkeypatch.setenv("KILLING_WORLD", str(tmp_path))
+    environ = {
+        **os.environ,
+        "DATABASE_URL": database_url(),
+        "DATA_DIR": str(settings.DATA_DIR),
+        "DJANGO_SETTINGS_MODULE": "durable_app.settings",
+        "WORKFLOW_MODULES": "tests.engine.killing",
+        "SECRET_KEY": settings.SECRET_KEY,
+    }
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(**more: str) -> subprocess.Popen[bytes]:
+        before = Worker.objects.count()
+        log = (tmp_path / f"worker-{len(processes)}.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                [sys.executable, "manage.py", "worker", "--threads", "2"],
+                cwd=BASE_DIR,
+                env={**environ, **more},
+                stdout=log,
+                stderr=log,
+            )
+        processes.append(process)
+        wait_for(lambda: Worker.objects.count() > before or process.poll() is not None, seconds=60)
+        assert process.poll() is None, Path(log.name).read_text()
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+        process.wait(10)
+
+
+def lines(tmp_path: Path) -> list[tuple[str, float]]:
+    """What was done to the world, and when."""
+    path = tmp_path / "lines"
+    found = path.read_text().splitlines() if path.exists() else []
+    return [(key, float(at)) for key, at in (line.split() for line in found)]
+
+
+def finished(run: Any) -> bool:
+    return Run.objects.filter(pk=run.id, finished_at__isnull=False).exists()
+
+
+def test_a_killed_worker_is_noticed_by_an_idle_one_and_nothing_is_done_twice(
+    worker: Callable[..., Any], tmp_path: Path, record_property: Any
+) -> None:
+    first = worker(APPROVALS_FAULT="performed:1", APPROVALS_ALLOW_FAULTS="1")
+    run = runs.start(killing, 1)
+    wait_for((tmp_path / "entered").exists, seconds=30)
+    worker()
+    (tmp_path / "gate").touch()
+    assert first.wait(30) == -signal.SIGKILL
+    wait_for(lambda: finished(run), seconds=30)
+    assert status(run) == "completed"
+    ((key, acted_at),) = lines(tmp_path)
+    noticed = Entry.objects.get(run=run.id, kind="run.lose_lease")
+    seconds = noticed.at.timestamp() - acted_at
+    done = Entry.objects.get(run=run.id, kind="run.complete").at.timestamp() - acted_at
+    record_property("noticed_after_seconds", round(seconds, 3))
+    print(f"noticed {seconds:.3f} s after the kill, completed after {done:.3f} s ({connection.vendor})")
+    assert 0 <= seconds < NOTICED_SECONDS, noticed.data
+    assert "its process is gone" in noticed.data
+    assert runs.get(run.id).output == key and kinds(run).count("effect.confirm") == 1
+    assert_invariants()
+
+
+def test_a_worker_killed_before_anything_was_done_costs_nothing(
+    worker: Callable[..., Any], tmp_path: Path
+) -> None:
+    first = worker(APPROVALS_FAULT="before_flush:1", APPROVALS_ALLOW_FAULTS="1")
+    run = runs.start(killing, 1)
+    (tmp_path / "gate").touch()
+    assert first.wait(30) == -signal.SIGKILL
+    assert status(run) == "running" and lines(tmp_path) == []
+    worker()
+    wait_for(lambda: finished(run), seconds=30)
+    assert status(run) == "completed" and len(lines(tmp_path)) == 1
+    assert_invariants()
+
+
+def test_a_stopped_worker_loses_its_run_when_its_lease_is_over_and_wakes_up_to_nothing(
+    worker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """CASES 13. Its lock is still held: only the lease says so."""
+    first = worker(LEASE_SECONDS="2")
+    run = runs.start(stopping, 1)
+    wait_for((tmp_path / "stopped").exists, seconds=30)
+    worker(LEASE_SECONDS="2")
+    wait_for(lambda: finished(run), seconds=30)
+    assert runs.get(run.id).output == "passed by" and len(lines(tmp_path)) == 1
+    assert "its lease ran out" in Entry.objects.get(run=run.id, kind="run.lose_lease").data
+    before = Run.objects.get(pk=run.id).seq
+    alive = Worker.objects.filter(stopped_at=None).count()
+    first.send_signal(signal.SIGCONT)
+    wait_for(lambda: Worker.objects.filter(stopped_at=None).count() > alive, seconds=30)  # under a new name
+    time.sleep(0.3)
+    assert Run.objects.get(pk=run.id).seq == before and len(lines(tmp_path)) == 1
+    again = runs.start(stopping, 1)
+    wait_for(lambda: finished(again), seconds=30)
+    first.terminate()
+    assert first.wait(20) == 0
+    assert_invariants()
+
+
+def test_a_worker_that_is_told_to_end_gives_its_runs_back(worker: Callable[..., Any], tmp_path: Path) -> None:
+    """CASES 17."""
+    first = worker()
+    run = runs.start(killing, 1)
+    wait_for((tmp_path / "entered").exists, seconds=30)
+    first.terminate()
+    time.sleep(0.3)
+    (tmp_path / "gate").touch()
+    assert first.wait(20) == 0
+    found = Run.objects.get(pk=run.id)
+    assert (found.status, found.fence, found.turns_lost) == ("pending", 1, 0) and lines(tmp_path) == []
+    worker()
+    wait_for(lambda: finished(run), seconds=30)
+    assert status(run) == "completed" and len(lines(tmp_path)) == 1
+    assert kinds(run).count("step.complete") == 1
+    assert_invariants()
