@@ -173,6 +173,7 @@ class Transaction:
     entries: list[NewEntry] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=dict)
     position: int = 0
+    opened: dict[UUID, Wait] = field(default_factory=dict)
 
     @cached_property
     def now(self) -> datetime:
@@ -228,12 +229,15 @@ class Transaction:
         columns["status"] = _next(machine, None if new else row.status, event)
         if isinstance(row, Wait) and columns["status"] != "open" and row.closed_seq is None:
             columns |= {"closed_at": self.now, "closed_seq": self.next_seq, "parked": Wait.NOT_PARKED}
+        before = row.status
         for name, value in columns.items():
             setattr(row, name, value)
         if new:
             row.run = self.run
             row.save(force_insert=True)
-        else:
+            if isinstance(row, Wait):
+                self.opened[row.pk] = row
+        elif columns != {"status": before}:
             type(row)._default_manager.filter(pk=row.pk).update(**columns)
         self.append(
             f"{machine}.{event}",

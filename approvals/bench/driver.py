@@ -152,7 +152,9 @@ def _reviewer() -> Any:
     from django.contrib.auth.models import Permission
 
     reviewer = get_user_model()._default_manager.create(username="bench-reviewer")
-    reviewer.user_permissions.add(Permission.objects.get(content_type__app_label="approvals", codename="review"))
+    reviewer.user_permissions.add(
+        Permission.objects.get(content_type__app_label="approvals", codename="review")
+    )
     return reviewer
 
 

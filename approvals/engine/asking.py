@@ -95,4 +95,4 @@ def pose(
         wait.due_at = tx.now + rules.respond_within
     events.open_(tx, wait, approval, policy=version.slug, policy_version=version.version, **data)
     if verdict.kind == "automatic":
-        events.resolve(tx, wait, "approved", events.outcome_of(approval, "approved", verdict.reason))
+        events.resolve(tx, wait, "approved", events.outcome_of(approval, [], "approved", verdict.reason))

@@ -342,7 +342,7 @@ class Worker:
                 if not claimed and not moved:
                     break
         except Crashed:
-            self._lease().drop_locks()
+            self._lease().die()
             raise
         self._lease().release()
         return turns

@@ -16,7 +16,8 @@ from approvals.states import EFFECT_DONE, EFFECT_UNSETTLED, WAIT_CLOSED, EffectS
 class Wait(models.Model):
     """What a run is suspended at. Identity: (run, position, kind, ordinal)."""
 
-    NOT_PARKED, KEEP, CANCEL = 0, 1, 2
+    # What happens to a parked wait that is still open when its run is woken; TOGETHER: none is, all must close.
+    NOT_PARKED, KEEP, CANCEL, TOGETHER = 0, 1, 2, 3
 
     id = models.UUIDField(primary_key=True, default=clock.new_id, editable=False)
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="waits", db_index=False)
@@ -34,7 +35,7 @@ class Wait(models.Model):
         default="", blank=True, help_text="JSON: why, for a reconciliation; else what it brought."
     )
     parked = models.SmallIntegerField(
-        default=NOT_PARKED, help_text="Part of what its run is parked on; 2: closed if it loses."
+        default=NOT_PARKED, help_text="Whether its run is parked on it, and what becomes of it then."
     )
 
     class Meta:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -68,10 +69,11 @@ def decide(
     with locked(_run_of(wait_id)) as tx:
         waits.apply_due(tx)  # a deadline that has passed has decided, whoever comes now
         approval = Approval.objects.select_related("wait", "policy").get(pk=wait_id)
+        said = waits.decisions(approval)
         answer = (
-            _answered_before(approval, actor, outcome, digest)
-            or _refusal(approval, digest, revision)
-            or _take(tx, approval, actor, outcome, comment, form, channel)
+            _answered_before(approval, said, actor, outcome, digest)
+            or _refusal(approval, said, digest, revision)
+            or _take(tx, approval, said, actor, outcome, comment, form, channel)
         )
     faults.reach("decided")
     if isinstance(answer, ApprovalsError):
@@ -86,24 +88,27 @@ def _run_of(wait_id: UUID) -> UUID:
     return run_id
 
 
-def _own(approval: Approval, actor: Any) -> Decision | None:
-    return Decision.objects.filter(
-        approval=approval, revision=approval.revision, reviewer=actor, withdrawn_at=None
-    ).first()
+def _own(approval: Approval, said: Sequence[Decision], actor: Any) -> Decision | None:
+    own = [d for d in said if actor is not None and d.reviewer_id == actor.pk and waits.counts(d, approval)]
+    return own[0] if own else None
 
 
-def _answered_before(approval: Approval, actor: Any, outcome: str, digest: str) -> Decided | None:
+def _answered_before(
+    approval: Approval, said: Sequence[Decision], actor: Any, outcome: str, digest: str
+) -> Decided | None:
     """A double click: the same person, the same words, about the same bytes."""
-    own = _own(approval, actor) if actor is not None else None
+    own = _own(approval, said, actor)
     if own is None or own.outcome != outcome or own.digest != digest:
         return None
-    return _decided(approval, outcome)
+    return _decided(approval, said, outcome)
 
 
-def _refusal(approval: Approval, digest: str, revision: int | None) -> ApprovalsError | None:
+def _refusal(
+    approval: Approval, said: Sequence[Decision], digest: str, revision: int | None
+) -> ApprovalsError | None:
     wait = approval.wait
     if wait.status != WaitStatus.OPEN:
-        return _closed(approval)
+        return _closed(approval, said)
     if digest != approval.digest or (revision is None and approval.revision > 1):
         return StaleDigest(
             wait=wait.pk, seen=digest or "none", current=approval.digest, revision=approval.revision
@@ -113,10 +118,10 @@ def _refusal(approval: Approval, digest: str, revision: int | None) -> Approvals
     return None
 
 
-def _closed(approval: Approval) -> ApprovalsError:
+def _closed(approval: Approval, said: Sequence[Decision]) -> ApprovalsError:
     """The truth for whoever came second: who decided what, and when."""
     wait = approval.wait
-    last = Decision.objects.filter(approval=approval, withdrawn_at=None).order_by("-at", "-id").first()
+    last = next((d for d in reversed(said) if d.withdrawn_at is None), None)
     if wait.status == WaitStatus.RESOLVED and last is not None:
         return AlreadyDecided(wait=wait.pk, outcome=wait.outcome, by=last.reviewer_name, at=last.at)
     told = {"expired": "It expired before it was decided; nothing was changed"}
@@ -124,7 +129,14 @@ def _closed(approval: Approval) -> ApprovalsError:
 
 
 def _take(
-    tx: Transaction, approval: Approval, actor: Any, outcome: str, comment: str, form: Any, channel: str
+    tx: Transaction,
+    approval: Approval,
+    said: Sequence[Decision],
+    actor: Any,
+    outcome: str,
+    comment: str,
+    form: Any,
+    channel: str,
 ) -> Decided | ApprovalsError:
     person = facts.people([actor.get_username()]).get(actor.get_username()) if actor is not None else None
     if person is None or tx.run.status in RUN_FINAL:
@@ -137,7 +149,7 @@ def _take(
     if not eligible.ok:
         reason = f"{person.username} {eligible.reason}"
         return DecisionRefused(reason, wait=approval.pk, actor=person.username, policy=approval.policy.slug)
-    if (own := _own(approval, actor)) is not None:
+    if (own := _own(approval, said, actor)) is not None:
         return AlreadyDecided(
             "You decided this already", wait=approval.pk, by=own.reviewer_name, at=own.at, outcome=own.outcome
         )
@@ -156,8 +168,8 @@ def _take(
         digest=approval.digest,
         stage=eligible.stage or 0,
     )
-    waits.decide(tx, approval.wait, approval, decision)
-    return _decided(approval, outcome)
+    waits.decide(tx, approval.wait, approval, decision, said)
+    return _decided(approval, [*said, decision], outcome)
 
 
 def _clean(comment: str) -> str:
@@ -179,9 +191,9 @@ def _checked_form(approval: Approval, form: Any, outcome: str) -> tuple[str, App
     return json.dumps(form), None
 
 
-def _decided(approval: Approval, outcome: str) -> Decided:
+def _decided(approval: Approval, said: Sequence[Decision], outcome: str) -> Decided:
     wait = approval.wait
-    counted = policy.tally(waits.stages(approval), waits.votes(approval))
+    counted = policy.tally(waits.stages(approval), waits.votes(approval, said))
     return Decided(wait.pk, outcome, wait.status, wait.outcome, counted.needed, counted.got)
 
 
@@ -194,9 +206,10 @@ def withdraw(wait_id: UUID, *, actor: Any) -> None:
     with locked(_run_of(wait_id)) as tx:
         waits.apply_due(tx)
         approval = Approval.objects.select_related("wait", "policy").get(pk=wait_id)
-        own = _own(approval, actor) if actor is not None else None
+        said = waits.decisions(approval)
+        own = _own(approval, said, actor)
         if approval.wait.status != WaitStatus.OPEN:
-            problem = _closed(approval)
+            problem = _closed(approval, said)
         elif own is None:
             problem = DecisionRefused("You have decided nothing here that could be withdrawn", wait=wait_id)
         else:

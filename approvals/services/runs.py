@@ -14,9 +14,16 @@ from django.db import transaction
 from approvals import clock, models, outbox
 from approvals.engine import replay as engine_replay
 from approvals.engine import sweeper
-from approvals.errors import IllegalTransition, InvalidInput, NotFound, NotSerializable, RunConflict
+from approvals.errors import (
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    NotSerializable,
+    RunConflict,
+    WaitClosed,
+)
 from approvals.services.actors import name_of, require
-from approvals.states import RUN_FINAL, RunStatus, WaitKind, WaitStatus
+from approvals.states import RUN_FINAL, RunStatus
 from approvals.transitions import Transaction, create, locked, runs, waits
 from approvals.workflows import registry, values
 
@@ -150,54 +157,34 @@ def signal(run_id: UUID | tuple[str, str], name: str, payload: Any, *, message_i
     Raises NotFound, WaitClosed if the run is over, InvalidInput if the open wait's schema refuses it or
     if the same id came with another payload, LimitExceeded if the run can take no more.
     """
-    for text in (name, *([message_id] if message_id is not None else [])):
-        if not text or len(text) > 200 or not text.isprintable():
+    for word in (name, *([message_id] if message_id is not None else [])):
+        if not word or len(word) > 200 or not word.isprintable():
             raise InvalidInput("A signal's name and id are printable texts of 1 to 200 characters")
     text = values.codec_for(Any).encode(_plain(payload), what=f"signal {name!r}")
-    found = _find(run_id)
     problem: Exception | None = None
-    with locked(found) as tx:
+    with locked(_find(run_id)) as tx:
         waits.apply_due(tx)
         message = models.Message(name=name, message_id=message_id or str(clock.new_id()), payload=text)
-        problem = _problem_with(tx, message)
-        if problem is None:
-            waits.receive(tx, message)
-    if problem is not None and not isinstance(problem, _Repeated):
+        earlier = models.Message.objects.filter(run=tx.run, name=name, message_id=message_id).first()
+        if earlier is None:
+            waiting = waits.waiting_for(tx, name)
+            problem = _problem_with(tx, message, waiting)
+            if problem is None:
+                waits.receive(tx, message, waiting)
+        elif earlier.payload != text:
+            problem = InvalidInput("This message id came before, with another payload", message_id=message_id)
+    if problem is not None:
         raise problem
 
 
-class _Repeated(Exception):
-    """The same message again: nothing to do."""
-
-
-def _problem_with(tx: Transaction, message: models.Message) -> Exception | None:
-    earlier = models.Message.objects.filter(
-        run=tx.run, name=message.name, message_id=message.message_id
-    ).first()
-    if earlier is not None:
-        if earlier.payload == message.payload:
-            return _Repeated()
-        return InvalidInput(
-            "This message id came before, with another payload", message_id=message.message_id
-        )
+def _problem_with(tx: Transaction, message: models.Message, waiting: models.Wait | None) -> Exception | None:
     if tx.run.status in RUN_FINAL:
-        return runs_over(tx.run)
-    waiting = models.Wait.objects.filter(
-        run=tx.run, name=message.name, kind=WaitKind.SIGNAL, status=WaitStatus.OPEN
-    )
-    first = waiting.order_by("position", "ordinal").first()
-    if first is None or (error := waits.misfit(first, message)) is None:
+        return WaitClosed("The run is over; nothing was changed", run=tx.run.pk, outcome=tx.run.status)
+    if waiting is None or (error := waits.misfit(waiting, message)) is None:
         return None
     return InvalidInput(
         "The payload does not fit what the run waits for", field=error.json_path, problem=error.message[:200]
     )
-
-
-def runs_over(run: models.Run) -> Exception:
-    """What somebody is told who comes too late."""
-    from approvals.errors import WaitClosed
-
-    return WaitClosed("The run is over; nothing was changed", run=run.pk, outcome=run.status)
 
 
 def _plain(payload: Any) -> Any:

@@ -92,7 +92,7 @@ def _unusable(approval: Approval, effect: Effect) -> str:
 def _revalidate(
     tx: Transaction, effect: Effect, approval: Approval | None, then: policy.Policy, now: policy.Policy
 ) -> policy.Revalidation:
-    votes = waits.votes(approval) if approval else []
+    votes = waits.votes(approval, waits.decisions(approval)) if approval else []
     return policy.revalidate(
         then,
         now,

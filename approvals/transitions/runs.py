@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from approvals import outbox
@@ -31,17 +31,28 @@ def suspend(
 
     Then, or when the run was asked to stop, it yields instead; not while what is `in_doubt` needs its time.
     """
-    ids = [wait_id for wait_id, _ in parked]
-    still_open = set(Wait.objects.filter(pk__in=ids, status=WaitStatus.OPEN).values_list("pk", flat=True))
-    met = not still_open if all_of else len(still_open) < len(ids)
+    modes = dict(parked)
+    if all_of or len(modes) == 1:
+        modes = dict.fromkeys(modes, Wait.TOGETHER)
+    still_open = _still_open(tx, modes)
+    met = not still_open if all_of else len(still_open) < len(modes)
     if met or (asked_to_stop(tx) and not in_doubt):
         yield_(tx)
         return False
-    for mode in (Wait.KEEP, Wait.CANCEL):
-        if those := [wait_id for wait_id, m in parked if m == mode and wait_id in still_open]:
+    for mode in sorted(set(modes.values())):
+        if those := [i for i, m in modes.items() if m == mode and still_open.get(i, m) != m]:
             Wait.objects.filter(pk__in=those).update(parked=mode)
     tx.move_run("suspend", {"parked_left": len(still_open) if all_of else 1})
     return True
+
+
+def _still_open(tx: Transaction, ids: Mapping[UUID, int]) -> dict[UUID, int]:
+    """The open ones, as they are parked now; those that this transaction opened need no second look."""
+    known = {i: w for i, w in tx.opened.items() if i in ids}
+    found = {i: w.parked for i, w in known.items() if w.status == WaitStatus.OPEN}
+    if unknown := [i for i in ids if i not in known]:
+        found.update(Wait.objects.filter(pk__in=unknown, status=WaitStatus.OPEN).values_list("pk", "parked"))
+    return found
 
 
 def yield_(tx: Transaction) -> None:
@@ -68,9 +79,10 @@ def _doubt_what_was_sent(tx: Transaction, why: str) -> None:
         tx.move(effect, "doubt", {"reason": why}, reason=why, lost=True)
 
 
-def wake(tx: Transaction) -> None:
-    """The parked condition is met: losers are closed here, with the winner, or never."""
-    for loser in Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN).exclude(parked=Wait.NOT_PARKED):
+def wake(tx: Transaction, *, losers: bool) -> None:
+    """The parked condition is met: losers, if there can be any, are closed here, with the winner, or never."""
+    parked = Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN).exclude(parked=Wait.NOT_PARKED)
+    for loser in parked if losers else ():
         if loser.parked == Wait.CANCEL:
             leave_wait(tx, loser)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import jsonschema
@@ -35,7 +36,8 @@ def open_(tx: Transaction, wait: Wait, approval: Approval | None = None, **data:
         early = Message.objects.filter(run=tx.run, name=wait.name, status=Message.Status.BUFFERED)
         for message in early.order_by("id"):
             if misfit(wait, message) is None:
-                _consume(tx, wait, message)
+                Message.objects.filter(pk=message.pk).update(status=Message.Status.CONSUMED, wait=wait)
+                _give(tx, wait, message)
                 return
             Message.objects.filter(pk=message.pk).update(status=Message.Status.LATE)
             tx.append("message.refuse", name=message.name, id=message.message_id)
@@ -52,28 +54,30 @@ def misfit(wait: Wait, message: Message) -> jsonschema.ValidationError | None:
     return None
 
 
-def receive(tx: Transaction, message: Message) -> None:
-    """A message came: the oldest open wait of its name gets it, else it is kept for the next one.
+def waiting_for(tx: Transaction, name: str) -> Wait | None:
+    """The open wait that the next message of this name is for: the oldest."""
+    waiting = Wait.objects.filter(run=tx.run, name=name, kind=WaitKind.SIGNAL, status=WaitStatus.OPEN)
+    return waiting.order_by("position", "ordinal").first()
+
+
+def receive(tx: Transaction, message: Message, waiting: Wait | None) -> None:
+    """A message came: the wait that waits for it gets it, else it is kept for the next one.
 
     Raises LimitExceeded where the journal has no room for more messages.
     """
     if tx.run.seq >= limits().journal_entries:
         raise LimitExceeded("The journal of this run is full", entries=tx.run.seq)
-    message.run, message.received_at = tx.run, tx.now
+    message.run, message.received_at, message.wait = tx.run, tx.now, waiting
+    if waiting is not None:
+        message.status = Message.Status.CONSUMED
     message.save(force_insert=True)
-    waiting = (
-        Wait.objects.filter(run=tx.run, name=message.name, kind=WaitKind.SIGNAL, status=WaitStatus.OPEN)
-        .order_by("position", "ordinal")
-        .first()
-    )
     if waiting is None:
         tx.append("message.keep", name=message.name, id=message.message_id)
-        return
-    _consume(tx, waiting, message)
+    else:
+        _give(tx, waiting, message)
 
 
-def _consume(tx: Transaction, wait: Wait, message: Message) -> None:
-    Message.objects.filter(pk=message.pk).update(status=Message.Status.CONSUMED, wait=wait)
+def _give(tx: Transaction, wait: Wait, message: Message) -> None:
     value = {
         "id": message.message_id,
         "received_at": message.received_at.isoformat(),
@@ -116,11 +120,13 @@ def expire(tx: Transaction, wait: Wait) -> None:
     rules = facts.read(approval.policy)
     if rules.on_expiry == "cancel":
         runs.flag_cancel(tx, actor=f"policy {rules.slug}", reason=f"nobody decided {wait.name!r} in time")
-    _close(tx, wait, "expire", "expired", outcome_of(approval, "expired", ""))
+    _close(tx, wait, "expire", "expired", outcome_of(approval, decisions(approval), "expired", ""))
     _withdraw_effect(tx, approval, "expired")
 
 
-def decide(tx: Transaction, wait: Wait, approval: Approval, decision: Decision) -> policy.Tally:
+def decide(
+    tx: Transaction, wait: Wait, approval: Approval, decision: Decision, earlier: Sequence[Decision]
+) -> policy.Tally:
     """One person's decision; the one that settles the matter closes the wait in this transaction."""
     decision.at = tx.now
     decision.save(force_insert=True)
@@ -135,9 +141,12 @@ def decide(tx: Transaction, wait: Wait, approval: Approval, decision: Decision) 
         digest=decision.digest,
         channel=decision.channel,
     )
-    result = policy.tally(stages(approval), votes(approval))
+    rows = [*earlier, decision]
+    result = policy.tally(stages(approval), votes(approval, rows))
     if result.outcome is not None:
-        _close(tx, wait, "resolve", result.outcome, outcome_of(approval, result.outcome, decision.comment))
+        _close(
+            tx, wait, "resolve", result.outcome, outcome_of(approval, rows, result.outcome, decision.comment)
+        )
         if result.outcome != "approved":
             _withdraw_effect(tx, approval, result.outcome)
     return result
@@ -161,17 +170,23 @@ def stages(approval: Approval) -> tuple[policy.Stage, ...]:
     return facts.read(approval.policy).rules[approval.rule].stages
 
 
-def votes(approval: Approval) -> list[policy.Vote]:
-    """The decisions that count for the present revision."""
-    rows = Decision.objects.filter(
-        approval=approval, revision=approval.revision, withdrawn_at=None, counted=True
-    ).order_by("at", "id")
-    return [policy.Vote(d.reviewer_name, d.outcome, d.stage) for d in rows]  # type: ignore[arg-type]
+def decisions(approval: Approval) -> list[Decision]:
+    """Everything that was said about it, in order."""
+    return list(Decision.objects.filter(approval=approval).order_by("at", "id"))
 
 
-def outcome_of(approval: Approval, outcome: str, comment: str) -> dict[str, Any]:
+def counts(decision: Decision, approval: Approval) -> bool:
+    """Whether this decision is about the present revision, and stands."""
+    return decision.counted and decision.withdrawn_at is None and decision.revision == approval.revision
+
+
+def votes(approval: Approval, rows: Sequence[Decision]) -> list[policy.Vote]:
+    """The decisions that count."""
+    return [policy.Vote(d.reviewer_name, d.outcome, d.stage) for d in rows if counts(d, approval)]  # type: ignore[arg-type]
+
+
+def outcome_of(approval: Approval, rows: Sequence[Decision], outcome: str, comment: str) -> dict[str, Any]:
     """What the closing entry of an approval says; replay answers from it."""
-    rows = list(Decision.objects.filter(approval=approval).order_by("at", "id"))
     form = next((d.form for d in reversed(rows) if d.form and d.outcome == outcome), "")
     return {
         "outcome": outcome,
@@ -186,7 +201,7 @@ def outcome_of(approval: Approval, outcome: str, comment: str) -> dict[str, Any]
                 "comment": d.comment,
                 "at": d.at.isoformat(),
                 "channel": d.channel,
-                "counted": d.counted and d.withdrawn_at is None and d.revision == approval.revision,
+                "counted": counts(d, approval),
             }
             for d in rows
         ],
@@ -218,4 +233,4 @@ def _close(tx: Transaction, wait: Wait, event: str, outcome: str, value: Any) ->
         left = 0  # one policy's no is enough: the others need not answer
     tx.set(parked_left=left)
     if left <= 0:
-        runs.wake(tx)
+        runs.wake(tx, losers=parked != Wait.TOGETHER)

@@ -25,7 +25,7 @@ DO = {
     "suspend": lambda tx: runs.suspend(tx, [(make.wait(tx.run).pk, Wait.KEEP)]),
     "yield": runs.yield_,
     "lose_lease": lambda tx: runs.lose_lease(tx, why="gone"),
-    "wake": runs.wake,
+    "wake": lambda tx: runs.wake(tx, losers=True),
     "strand": lambda tx: runs.strand(tx, _case(tx)),
     "stop": lambda tx: runs.stop(tx, _case(tx)),
     "pause": lambda tx: runs.pause(tx, actor="olaf", reason="hm"),
@@ -158,16 +158,16 @@ def test_suspend_yields_to_a_request_to_stop(flag: str) -> None:
     assert Run.objects.get().status == "pending"
 
 
-def test_suspend_stores_what_the_run_is_parked_on():
+@pytest.mark.parametrize(
+    ("all_of", "left", "modes"), [(True, 2, [Wait.TOGETHER] * 2), (False, 1, [Wait.KEEP, Wait.CANCEL])]
+)
+def test_suspend_stores_what_the_run_is_parked_on(all_of, left, modes):
     run = make.run()
     one, two = make.wait(run), make.wait(run, position=2)
     with locked(run.pk) as tx:
-        assert runs.suspend(tx, [(one.pk, Wait.KEEP), (two.pk, Wait.CANCEL)], all_of=True)
-    assert Run.objects.get().parked_left == 2
-    assert list(Wait.objects.order_by("position").values_list("parked", flat=True)) == [
-        Wait.KEEP,
-        Wait.CANCEL,
-    ]
+        assert runs.suspend(tx, [(one.pk, Wait.KEEP), (two.pk, Wait.CANCEL)], all_of=all_of)
+    assert Run.objects.get().parked_left == left
+    assert list(Wait.objects.order_by("position").values_list("parked", flat=True)) == modes
 
 
 def test_wake_closes_the_losers_and_asks_a_child_to_cancel():
@@ -176,7 +176,7 @@ def test_wake_closes_the_losers_and_asks_a_child_to_cancel():
     lost = make.wait(run, kind="child", position=2, parked=Wait.CANCEL)
     other = make.wait(run, position=3)
     with locked(run.pk) as tx:
-        runs.wake(tx)
+        runs.wake(tx, losers=True)
     assert list(Wait.objects.order_by("position").values_list("status", "parked")) == [
         ("open", 0),
         ("cancelled", 0),

@@ -47,7 +47,7 @@ def stored(approval: Approval) -> Decision:
 
 
 DO: dict[str, Callable[[Transaction, Any], Any]] = {
-    "decide": lambda tx, w: waits.decide(tx, w, w.approval, decision(w.approval)),
+    "decide": lambda tx, w: waits.decide(tx, w, w.approval, decision(w.approval), []),
     "withdraw": lambda tx, w: waits.withdraw(tx, w, stored(w.approval)),
     "expire": waits.expire,
     "cancel": runs.leave_wait,
@@ -111,7 +111,8 @@ def test_open_is_an_entry_with_what_replay_needs_and_happens_once():
 
 
 def send(tx: Transaction, name: str = "w", payload: str = "1", message_id: str = "m") -> None:
-    waits.receive(tx, Message(name=name, message_id=message_id, payload=payload))
+    message = Message(name=name, message_id=message_id, payload=payload)
+    waits.receive(tx, message, waits.waiting_for(tx, name))
 
 
 def test_a_message_closes_the_oldest_open_wait_of_its_name_and_no_other():
@@ -223,7 +224,7 @@ def test_a_no_withdraws_the_effect_that_asked_and_leaves_its_other_approvals(out
     Run.objects.update(parked_left=2)
     approval = Approval.objects.get(pk=wait.pk)
     with locked(wait.run_id) as tx:
-        waits.decide(tx, approval.wait, approval, decision(approval, outcome))
+        waits.decide(tx, approval.wait, approval, decision(approval, outcome), waits.decisions(approval))
     assert Effect.objects.get().status == "withdrawn"
     assert Wait.objects.get(pk=other.pk).status == "cancelled"
     assert Run.objects.get().status == "pending"

@@ -101,7 +101,7 @@ class Private(BaseModel):
     _cache: int = PrivateAttr(default=0)
 
 
-class Box(BaseModel, Generic[T]):  # noqa: UP046 - both ways must work
+class Box(BaseModel, Generic[T]):
     value: T
 
 

@@ -117,7 +117,7 @@ def test_workflow_annotations() -> None:
             workflow_annotations(fn)
 
 
-class Effect(Generic[T]):  # noqa: UP046 - both ways must work
+class Effect(Generic[T]):
     """Stands for the author's base class; it is known by its name."""
 
 
@@ -127,10 +127,10 @@ class Direct(Effect[Base]): ...
 class Child(Direct): ...
 
 
-class Mixin(Generic[K]): ...  # noqa: UP046
+class Mixin(Generic[K]): ...
 
 
-class Between(Mixin[int], Effect[list[T]], Generic[T, K]): ...  # noqa: UP046
+class Between(Mixin[int], Effect[list[T]], Generic[T, K]): ...
 
 
 class Through(Between[Base, int]): ...
