@@ -14,16 +14,15 @@ from django.db.models import F, Q
 
 from approvals import canonical, clock, policy
 from approvals.errors import UnknownPolicy
-from approvals.models import Effect, Policy, PolicyClaim, PolicyVersion, Run
+from approvals.models import Approval, Decision, Effect, Policy, PolicyClaim, PolicyVersion, Run
 
 
-def people(usernames: Collection[str]) -> dict[str, policy.Person]:
-    """The named people as they are now; a removed account is missing. Three queries, however many.
+def people(ids: Collection[Any]) -> dict[str, policy.Person]:
+    """These people (primary keys) as they are now, by id; a removed account is missing. Four queries, however many.
 
     A superuser is eligible by group and permission like everybody: no name opens every gate.
     """
-    model = get_user_model()
-    found = {u.pk: u for u in model._default_manager.filter(**{f"{model.USERNAME_FIELD}__in": usernames})}
+    found = {u.pk: u for u in get_user_model()._default_manager.filter(pk__in=ids)}
     groups: dict[Any, set[str]] = {pk: set() for pk in found}
     permissions: dict[Any, set[str]] = {pk: set() for pk in found}
     for user_id, name in Group.objects.filter(user__in=found).values_list("user", "name"):
@@ -35,11 +34,50 @@ def people(usernames: Collection[str]) -> dict[str, policy.Person]:
             if who in permissions:
                 permissions[who].add(f"{app}.{codename}")
     return {
-        u.get_username(): policy.Person(
-            u.get_username(), u.is_active, frozenset(groups[pk]), frozenset(permissions[pk])
+        str(pk): policy.Person(
+            str(pk), u.get_username(), u.is_active, frozenset(groups[pk]), frozenset(permissions[pk])
         )
         for pk, u in found.items()
     }
+
+
+def person(account: Any) -> policy.Person | None:
+    """One account as it is now; None if it was removed, or is nobody's."""
+    return people([account.pk]).get(str(account.pk)) if account is not None else None
+
+
+def requester(run: Run) -> str | None:
+    """The id of whoever asked for the run; None for the installation itself, and for a removed account."""
+    return None if run.requester_id is None else str(run.requester_id)
+
+
+def stages(approval: Approval) -> tuple[policy.Stage, ...]:
+    """Who was asked."""
+    return read(approval.policy).rules[approval.rule].stages
+
+
+def counts(decision: Decision, approval: Approval) -> bool:
+    """Whether this decision is about the present revision, and stands."""
+    return decision.counted and decision.withdrawn_at is None and decision.revision == approval.revision
+
+
+def votes(approval: Approval, said: Iterable[Decision]) -> list[policy.Vote]:
+    """The decisions that count."""
+    return [
+        policy.Vote(_reviewer(d), d.outcome, d.stage, username=d.reviewer_name)  # type: ignore[arg-type]
+        for d in said
+        if counts(d, approval)
+    ]
+
+
+def _reviewer(decision: Decision) -> str:
+    """Whose decision it is; of a removed account, nobody's, and not the same nobody's as another one."""
+    return f"removed:{decision.pk}" if decision.reviewer_id is None else str(decision.reviewer_id)
+
+
+def tally(approval: Approval, said: Iterable[Decision]) -> policy.Tally:
+    """How far the decisions have come."""
+    return policy.tally(stages(approval), votes(approval, said))
 
 
 @lru_cache(maxsize=512)
@@ -57,26 +95,39 @@ def publish(parsed: policy.Policy, *, author: Any = None) -> tuple[PolicyVersion
 
     The same text again changes nothing. To be called in a transaction.
     """
-    body = json.dumps(policy.body(parsed), sort_keys=True)
-    digest = canonical.digest(policy.body(parsed))
+    version = _unsaved(parsed)
     # The newest version row is what writers of one policy queue on.
     newest = PolicyVersion.objects.select_for_update().filter(slug=parsed.slug).order_by("-version").first()
-    if newest is not None and newest.digest == digest:
+    if newest is not None and newest.digest == version.digest:
         return newest, False
-    version = PolicyVersion.objects.create(
-        slug=parsed.slug,
-        version=newest.version + 1 if newest else 1,
-        body=body,
-        digest=digest,
-        author=author,
-        author_name=author.get_username() if author else "",
-        created_at=clock.now(),
-    )
+    version.version = newest.version + 1 if newest else 1
+    version.author, version.author_name = author, author.get_username() if author else ""
+    version.created_at = clock.now()
+    version.save(force_insert=True)
     Policy.objects.update_or_create(slug=parsed.slug, defaults={"current": version})
     PolicyClaim.objects.filter(policy=parsed.slug).exclude(kind__in=parsed.effects).delete()
     for kind in parsed.effects:
         PolicyClaim.objects.get_or_create(policy_id=parsed.slug, kind=kind)
     return version, True
+
+
+def _unsaved(parsed: policy.Policy) -> PolicyVersion:
+    body = policy.body(parsed)
+    return PolicyVersion(
+        slug=parsed.slug,
+        version=1,
+        body=json.dumps(body, sort_keys=True),
+        digest=canonical.digest(body),
+    )
+
+
+def version_of(slug: str, version: int | None = None) -> PolicyVersion | None:
+    """One version of a policy, or its newest; `one-reviewer` even before its first use (then not yet stored)."""
+    rows = PolicyVersion.objects.filter(slug=slug)
+    row = rows.filter(version=version).first() if version else rows.order_by("-version").first()
+    if row is None and slug == policy.ONE_REVIEWER["slug"] and version in (None, 1):
+        return _unsaved(policy.parse(policy.ONE_REVIEWER))
+    return row
 
 
 def required(slugs: Iterable[str], kind: str) -> list[PolicyVersion]:
@@ -137,7 +188,7 @@ def _of_run(run: Run) -> tuple[dict[str, Any], dict[str, Any] | None]:
     }
     if not run.requester_name:
         return about, None
-    person = people([run.requester_name]).get(run.requester_name)
+    person = people([run.requester_id]).get(str(run.requester_id))
     return about, {"username": run.requester_name, "groups": sorted(person.groups) if person else []}
 
 

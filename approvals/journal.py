@@ -312,7 +312,7 @@ def claim(
         return []
     pairs = ", ".join(["(%s, %s)"] * len(known))
     choose = (
-        f"SELECT id FROM approvals_run WHERE status = 'pending' AND ready_at <= {clock.sql()} "
+        f"SELECT id FROM approvals_run WHERE status = 'pending' AND ready_at <= (SELECT {clock.sql()}) "
         f"AND turns_lost {'>=' if suspects else '<'} {SUSPECT_TURNS} "
         f"AND (workflow, version) IN (VALUES {pairs}) ORDER BY ready_at LIMIT %s"
     )

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ CHANNEL = "approvals"
 WAKE_KEY = "approvals:wake"
 _HINT_SECONDS = 0.25
 _BACKLOG = 100
+_LONGEST_PAUSE_SECONDS = 3600.0
 _listeners: weakref.WeakSet[threading.Event] = weakref.WeakSet()
 _redis_away_until = 0.0
 
@@ -89,28 +91,44 @@ def _queue() -> Queue:
 
 
 def put(kind: Outbox.Kind, subject: UUID, **data: Any) -> None:
-    """Adds a row in the current transaction."""
+    """Adds a row in the current transaction; a look-up that is waiting already is not asked for twice."""
     now = clock.now()
-    Outbox.objects.create(kind=kind, subject=subject, data=json.dumps(data), due_at=now, created_at=now)
+    row = Outbox(kind=kind, subject=subject, data=json.dumps(data), due_at=now, created_at=now)
+    Outbox.objects.bulk_create([row], ignore_conflicts=True)
     hint()
 
 
-def take(limit: int, hold: timedelta = timedelta(seconds=30)) -> list[Outbox]:
-    """Due rows, held back from others for `hold`; whoever works one off removes it with `done`."""
-    due = "SELECT id FROM approvals_outbox WHERE due_at <= {} ORDER BY due_at LIMIT %s"
+def take(kinds: Sequence[str], limit: int, hold: timedelta = timedelta(seconds=30)) -> list[Outbox]:
+    """Due rows of these kinds, held back from others for `hold`; see `work_off`."""
+    now = clock.now()
+    if not Outbox.objects.filter(kind__in=kinds, due_at__lte=now).exists():
+        return []
+    due = (
+        "SELECT id FROM approvals_outbox WHERE due_at <= %s "
+        f"AND kind IN ({', '.join(['%s'] * len(kinds))}) ORDER BY due_at LIMIT %s"
+    )
     if connection.vendor == "postgresql":
         due += " FOR UPDATE SKIP LOCKED"
-    now = clock.now()
-    if not Outbox.objects.filter(due_at__lte=now).exists():
-        return []
     sql = (
-        "UPDATE approvals_outbox SET due_at = %s, attempts = attempts + 1 "
-        f"WHERE id IN ({due.format('%s')}) RETURNING *"
+        f"WITH chosen AS MATERIALIZED ({due}) UPDATE approvals_outbox SET due_at = %s, attempts = attempts + 1 "
+        "WHERE id IN (SELECT id FROM chosen) RETURNING *"
     )
     field = Outbox._meta.get_field("due_at")
-    prepared = [field.get_db_prep_save(at, connection) for at in (now + hold, now)]
+    at, held_until = (field.get_db_prep_save(t, connection) for t in (now, now + hold))
     with transaction.atomic():
-        return list(Outbox.objects.raw(sql, [*prepared, limit]))
+        return list(Outbox.objects.raw(sql, [at, *kinds, limit, held_until]))
+
+
+def work_off(rows: Iterable[Outbox], handlers: Mapping[str, Callable[[Outbox], None]]) -> None:
+    """Each handler removes its row with `done`; a row whose handler raises is tried again, less and less often."""
+    for row in rows:
+        try:
+            handlers[row.kind](row)
+        except Exception:
+            log.exception("outbox row %s (%s) failed; it is tried again later", row.pk, row.kind)
+            pause = timedelta(seconds=min(2.0 ** min(row.attempts, 20), _LONGEST_PAUSE_SECONDS))
+            mine = Outbox.objects.filter(pk=row.pk, attempts=row.attempts)
+            mine.update(due_at=clock.now() + pause)
 
 
 def done(row: Outbox) -> None:

@@ -10,13 +10,12 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import Max, Prefetch, Q, QuerySet
 
 from approvals import clock, facts, policy
 from approvals.errors import NotFound
 from approvals.models import (
     Approval,
-    Decision,
     Effect,
     Entry,
     Message,
@@ -106,7 +105,7 @@ def approval_json(approval: Approval) -> Json:
                 "comment": d.comment,
                 "at": _when(d.at),
                 "channel": d.channel,
-                "counted": _counts(d, approval),
+                "counted": facts.counts(d, approval),
             }
             for d in decisions
         ],
@@ -115,24 +114,17 @@ def approval_json(approval: Approval) -> Json:
 
 def quorum(approval: Approval) -> policy.Tally:
     """How far the decisions have come. Prefetch policy and decisions."""
-    counted = [d for d in approval.decisions.all() if _counts(d, approval)]
-    votes = [policy.Vote(d.reviewer_name, d.outcome, d.stage) for d in counted]  # type: ignore[arg-type]
-    return policy.tally(facts.read(approval.policy).rules[approval.rule].stages, votes)
+    return facts.tally(approval, approval.decisions.all())
 
 
 def may_decide(approval: Approval, actor: Any) -> policy.Eligibility:
     """Whether a person may decide as things stand; the service asks again under its lock. Select wait__run."""
-    name = actor.get_username()
-    person = facts.people([name]).get(name)
+    person = facts.person(actor)
     if person is None:
         return policy.Eligibility(False, None, "has no account")
-    rules, who = facts.read(approval.policy), approval.wait.run.requester_name or None
-    stages = rules.rules[approval.rule].stages
+    rules, who = facts.read(approval.policy), facts.requester(approval.wait.run)
+    stages = facts.stages(approval)
     return policy.eligibility(rules, stages, person, requester=who, starter=who, editors=frozenset())
-
-
-def _counts(decision: Decision, approval: Approval) -> bool:
-    return decision.counted and decision.withdrawn_at is None and decision.revision == approval.revision
 
 
 def entry_json(entry: Entry) -> Json:
@@ -172,7 +164,7 @@ def effect_json(effect: Effect) -> Json:
         "key": effect.key,
         "request": _read(effect.request),
         "receipt": receipt,
-        "attempts": effect.attempts + effect.sends,
+        "attempts": effect.calls,
         "sent_at": _when(effect.sent_at),
         "verified_at": _when(effect.verified_at),
         "reason": effect.reason or None,
@@ -283,8 +275,7 @@ def policies() -> Json:
 
 def policy_version(slug: str, version: int | None = None) -> Json:
     """One version of a policy, or the one that holds now. Raises NotFound."""
-    rows = PolicyVersion.objects.filter(slug=slug)
-    row = rows.filter(version=version).first() if version else rows.order_by("-version").first()
+    row = facts.version_of(slug, version)
     if row is None:
         raise NotFound("There is no such policy", policy=slug, **({"version": version} if version else {}))
     return policy_json(row)
@@ -311,6 +302,12 @@ def workers() -> list[Json]:
         }
         for row in rows
     ]
+
+
+def sweep_age_seconds() -> float | None:
+    """How long ago any worker's last sweep was, to a few seconds; None if there never was one."""
+    last = Worker.objects.aggregate(last=Max("swept_at"))["last"]
+    return None if last is None else max(0.0, (clock.now() - last).total_seconds())
 
 
 def _page(rows: list[Any], limit: int, show: Any) -> Json:

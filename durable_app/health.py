@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from approvals import queries
 
+SWEEP_LATE_SECONDS = 30
 _is_migrated = False  # a process whose database was migrated need not ask again
 
 
@@ -22,9 +23,9 @@ def healthz(request: HttpRequest) -> HttpResponse:
 @require_safe
 @never_cache
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 if the database answers, is migrated, and a worker (so a sweeper) lives; else 503 with what is missing."""
-    checks: dict[str, bool] = {"database": False, "migrations": False, "worker": False}
-    silent_seconds = None
+    """200 if the database answers, is migrated, and a worker lives and sweeps; else 503 with what is missing."""
+    checks: dict[str, bool] = {"database": False, "migrations": False, "worker": False, "sweeper": False}
+    silent_seconds = sweep_seconds = None
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -33,11 +34,14 @@ def readyz(request: HttpRequest) -> HttpResponse:
         if workers := queries.workers():
             silent_seconds = round(min(worker["silent_seconds"] for worker in workers), 1)
             checks["worker"] = True
+        if (age := queries.sweep_age_seconds()) is not None:
+            sweep_seconds = round(age, 1)
+            checks["sweeper"] = age <= SWEEP_LATE_SECONDS
     except AnyDatabaseError:
         pass
     ready = all(checks.values())
-    told = {"ready": ready, "checks": checks, "worker_silent_seconds": silent_seconds}
-    return JsonResponse(told, status=200 if ready else 503)
+    silent = {"worker_silent_seconds": silent_seconds, "sweeper_silent_seconds": sweep_seconds}
+    return JsonResponse({"ready": ready, "checks": checks, **silent}, status=200 if ready else 503)
 
 
 def is_migrated() -> bool:

@@ -148,8 +148,10 @@ class RunAdmin(Window[Run]):
         if row.progress:
             told = json.loads(row.progress)
             facts.append(("Progress", f"{told['done']} of {told['total']} {told['text']}"))
-        if row.cancel_requested_at or row.pause_requested_at:
-            facts.append(("Asked to stop", format_html("by {}", row.stop_reason)))
+        if row.cancel_requested_at:
+            facts.append(("To be cancelled", format_html("by {}: {}", row.cancel_by, row.cancel_reason)))
+        if row.pause_requested_at:
+            facts.append(("To be paused", format_html("by {}: {}", row.pause_by, row.pause_reason)))
         if row.error:
             error = json.loads(row.error)
             facts.append(("Error", format_html("{}: {}", error.get("type", ""), error.get("message", ""))))

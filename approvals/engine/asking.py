@@ -38,12 +38,11 @@ def approval_of(
     target: str,
     text: str,
     digest: str,
-    action: Any,
+    sentence: str,
     ask: Mapping[str, Any],
 ) -> Approval:
     """The row that says what people are asked; its policy and its wait come with `pose`."""
     form = ask.get("form")
-    sentence = effect.describe(action) if effect is not None else ""
     return Approval(
         kind=kind,
         target=target,
@@ -83,6 +82,8 @@ def pose(
     version: PolicyVersion,
     rules: policy.Policy,
     verdict: policy.Verdict,
+    *,
+    workflow_version: int,
     **data: Any,
 ) -> None:
     """Opens the approval; a policy that decides by itself closes it in the same breath."""
@@ -90,6 +91,7 @@ def pose(
         raise UnknownPolicy(policy=version.slug)
     approval.policy = version
     approval.rule = verdict.rule
+    approval.workflow_version = workflow_version
     approval.needed = policy.tally(verdict.stages, []).needed
     if rules.respond_within is not None:
         wait.due_at = tx.now + rules.respond_within

@@ -50,16 +50,17 @@ def effect(
     """The receipt of this effect, performed at most once per generation."""
     author = authoring.instance(effect)
     call = Call(turn, name, author, asking.action_codec(author, request), ask)
+    # The author's own code runs before a position is taken and before any lock: it may do as it likes.
+    if approved_by is not None:
+        approved_by.require()
+    seen = see(call, request)
     entries = turn.at("effect", name)
     if supersedes is not None:
         call.supersedes = _position_of(turn, supersedes)
     position = turn.position
-    text, request = call.codec.roundtrip(request, what=f"the request of {name!r}")
-    target = author.target(request)
-    digest = canonical.action_digest(author.kind, target, request)
     if entries:
         row = Effect.objects.get(run=turn.run_id, position=position)
-        same_request(call, entries[0], row, digest)
+        same_request(call, entries[0], row, seen.digest)
         if (done := settled(call, row, entries)) is not None:
             return done
     else:
@@ -68,14 +69,32 @@ def effect(
             position=position,
             name=name,
             kind=author.kind,
-            target=target,
-            request=text,
-            digest=digest,
+            target=seen.target,
+            request=seen.text,
+            digest=seen.digest,
             risk=author.risk,
             reversible=author.reversible,
         )
-        return _intend(call, row, request, approved_by)
+        return _intend(call, row, seen, approved_by)
     return advance(call, row)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What today's code makes of a request."""
+
+    text: str
+    target: str
+    digest: str
+    sentence: str
+
+
+def see(call: Call, request: Any) -> _Seen:
+    """Runs the author's code on a request: validators, target and sentence."""
+    text, request = call.codec.roundtrip(request, what=f"the request of {call.name!r}")
+    target = call.author.target(request)
+    digest = canonical.action_digest(call.author.kind, target, request)
+    return _Seen(text, target, digest, call.author.describe(request))
 
 
 def _position_of(turn: Turn, earlier: Receipt[Any]) -> int:
@@ -89,10 +108,8 @@ def _position_of(turn: Turn, earlier: Receipt[Any]) -> int:
 # --- intending and asking --------------------------------------------------------------------------
 
 
-def _intend(call: Call, row: Effect, request: Any, approved_by: Decision[Any, Any] | None) -> Receipt[Any]:
+def _intend(call: Call, row: Effect, seen: _Seen, approved_by: Decision[Any, Any] | None) -> Receipt[Any]:
     """The intent, and in its transaction either the questions that policies pose or the dispatch."""
-    if approved_by is not None:
-        approved_by.require()
     move = _Move(time.monotonic())
     with call.turn.boundary() as tx:
         given = _given(tx, row, approved_by) if approved_by is not None else None
@@ -100,7 +117,9 @@ def _intend(call: Call, row: Effect, request: Any, approved_by: Decision[Any, An
         if given is not None:
             slugs.append(given.policy.slug)
         versions = facts.required(slugs, row.kind)
-        events.intend(tx, row, versions)
+        # What was approved before stays under the policy that it was approved by, too (CASES 28).
+        pins = [given.policy if given is not None and v.slug == given.policy.slug else v for v in versions]
+        events.intend(tx, row, pins)
         if given is not None:
             Approval.objects.filter(pk=given.pk).update(effect=row)
         verdicts = facts.verdicts(versions, facts.of_effect(tx.run, row))
@@ -111,10 +130,10 @@ def _intend(call: Call, row: Effect, request: Any, approved_by: Decision[Any, An
         if move.denied:
             events.withdraw(tx, row, f"denied: {move.denied}")
         elif unasked:
-            waits = [_pose(tx, call, row, request, v, r, n) for n, (v, r) in enumerate(unasked)]
+            waits = [_pose(tx, call, row, seen, v, r, n) for n, (v, r) in enumerate(unasked)]
             move.suspended = call.turn.park_in(tx, [(w.pk, Wait.CANCEL) for w in waits], all_of=True)
         else:
-            _dispatch(tx, call, row, move)
+            _dispatch(tx, call, row, seen, move)
     return _after(call, row, move)
 
 
@@ -139,19 +158,22 @@ def _pose(
     tx: Transaction,
     call: Call,
     row: Effect,
-    request: Any,
+    seen: _Seen,
     version: Any,
     verdict: policy.Verdict,
     ordinal: int,
 ) -> Wait:
     approval = asking.approval_of(
-        call.author, row.kind, row.target, row.request, row.digest, request, call.ask
+        call.author, row.kind, row.target, row.request, row.digest, seen.sentence, call.ask
     )
     approval.effect = row
     wait = Wait(
         position=row.position, kind=WaitKind.APPROVAL, ordinal=ordinal, name=row.name, parked=Wait.CANCEL
     )
-    asking.pose(tx, wait, approval, version, facts.read(version), verdict, digest=row.digest)
+    code = call.turn.workflow.version
+    asking.pose(
+        tx, wait, approval, version, facts.read(version), verdict, workflow_version=code, digest=row.digest
+    )
     return wait
 
 
@@ -171,37 +193,34 @@ def advance(call: Call, row: Effect) -> Receipt[Any]:
     """Moves an intended effect on: parks on what is open, dispatches and performs, or asks again."""
     if call.turn.replaying:
         call.turn.end_of_journal()
+    before, seen = row.digest, see(call, call.request(row))
     move = _Move(time.monotonic())
     with call.turn.boundary() as tx:
         row.refresh_from_db()
-        if still_open := _open_waits(row):
+        if row.status != EffectStatus.INTENDED or row.digest != before:
+            runs.yield_(tx)  # somebody decided meanwhile: the next turn answers from the journal
+            move.suspended = False
+        elif still_open := _open_waits(row):
             move.suspended = call.turn.park_in(tx, [(w.pk, Wait.CANCEL) for w in still_open], all_of=True)
         else:
-            _see_what_would_be_sent(tx, call, row)
-            _dispatch(tx, call, row, move)
+            if seen.digest != row.digest:  # today's code reads it as something else than was approved
+                events.revise(tx, row, target=seen.target, request=seen.text, digest=seen.digest)
+            _dispatch(tx, call, row, seen, move)
     return _after(call, row, move)
 
 
-def _see_what_would_be_sent(tx: Transaction, call: Call, row: Effect) -> None:
-    """Today's code may read the stored request as something else than was approved: it is asked about anew."""
-    text, request = call.codec.roundtrip(call.request(row), what=f"the request of {call.name!r}")
-    target = call.author.target(request)
-    digest = canonical.action_digest(row.kind, target, request)
-    if digest != row.digest:
-        events.revise(tx, row, target=target, request=text, digest=digest)
-
-
-def _dispatch(tx: Transaction, call: Call, row: Effect, move: _Move) -> None:
+def _dispatch(tx: Transaction, call: Call, row: Effect, seen: _Seen, move: _Move) -> None:
     if runs.asked_to_stop(tx):
         runs.yield_(tx)
         move.suspended = False
         return
-    checked = events.dispatch(tx, row, deadline=call.author.deadline)
+    code = call.turn.workflow.version
+    checked = events.dispatch(tx, row, deadline=call.author.deadline, workflow_version=code)
     if checked.denied:
         events.withdraw(tx, row, f"denied: {checked.reason}")
         move.denied = checked.reason
     elif not checked.ok:
-        move.suspended = _ask_again(tx, call, row, checked.reason)
+        move.suspended = _ask_again(tx, call, row, seen, checked.reason)
     elif call.supersedes is not None:
         events.supersede(tx, call.supersedes)
 
@@ -221,7 +240,7 @@ def _open_waits(row: Effect) -> list[Wait]:
     )
 
 
-def _ask_again(tx: Transaction, call: Call, row: Effect, reason: str) -> bool:
+def _ask_again(tx: Transaction, call: Call, row: Effect, seen: _Seen, reason: str) -> bool:
     """A check at dispatch refused what was approved: void it and open a fresh approval, in one transaction.
 
     Asked by the policies as they are now; one that has become automatic meanwhile asks as it did before:
@@ -231,9 +250,9 @@ def _ask_again(tx: Transaction, call: Call, row: Effect, reason: str) -> bool:
         wait_events.invalidate(tx, wait, wait.approval, reason)
     ask = {**call.ask, "summary": f"Asked again: {reason} {call.ask.get('summary') or ''}".strip()}
     again = dataclasses.replace(call, ask=ask)
-    asked, request = guard.to_ask_again(tx, row), call.request(row)
+    asked = guard.to_ask_again(tx, row)
     first = Wait.objects.filter(run=tx.run, position=row.position, kind=WaitKind.APPROVAL).count()
-    waits = [_pose(tx, again, row, request, v, r, first + n) for n, (v, r) in enumerate(asked)]
+    waits = [_pose(tx, again, row, seen, v, r, first + n) for n, (v, r) in enumerate(asked)]
     if not waits:
         runs.yield_(tx)  # every policy decides by itself now: the next turn dispatches
         return False

@@ -78,56 +78,64 @@ class Lease:
         )
         self._file: IO[bytes] | None = None
         self._session: Any = None
-        if connection.vendor == "postgresql":
+        self._has_session = connection.vendor == "postgresql"
+        if self._has_session:
             self._lock_session()
         else:
             self._file = _try_lock_file(_lock_file(self.worker.pk))
         self.worker.save(force_insert=True)
 
     def _lock_session(self) -> None:
-        """Held by a connection of its own for as long as the process lives."""
-        self._session = _own_connection()
-        key = secrets.randbelow(2**31 - 1) + 1
-        with self._session.cursor() as cursor:
+        """Held by a connection of its own for as long as the process lives; its row, if it is there, says so."""
+        session, key = _own_connection(), secrets.randbelow(2**31 - 1) + 1
+        with session.cursor() as cursor:
             cursor.execute(
                 "SELECT pg_advisory_lock(%s, %s), pg_backend_pid(), clock_timestamp()", [_NAMESPACE, key]
             )
             _, pid, at = cursor.fetchone()
+            cursor.execute(
+                "UPDATE approvals_worker SET lock_key = %s, backend_pid = %s, locked_at = %s WHERE id = %s",
+                [key, pid, at, self.worker.pk],
+            )
+        self._session = session
         self.worker.lock_key, self.worker.backend_pid, self.worker.locked_at = key, pid, at
 
     def renew(self) -> bool:
         """Another lease period; False if others have given this worker up: it must hold nothing any more."""
         until = clock.now() + timedelta(seconds=lease_seconds())
-        alive = Worker.objects.filter(pk=self.worker.pk, stopped_at=None).update(lease_until=until)
-        self.keep_session()
-        return bool(alive)
+        return bool(Worker.objects.filter(pk=self.worker.pk, stopped_at=None).update(lease_until=until))
 
     def keep_session(self) -> None:
         """Called more often than others have patience: a lock whose connection was lost is taken anew.
 
         A connection that a pooler shares can tell nothing: then the lease alone counts.
         """
-        if self._session is None:
+        if not self._has_session:
             return
+        if self._session is not None and (same := self._is_same_session()) is not None:
+            if same:
+                return
+            log.warning("worker %s has no session of its own: others go by its lease", self.worker.name)
+            Worker.objects.filter(pk=self.worker.pk).update(lock_key=None, backend_pid=None, locked_at=None)
+            self.drop_locks()
+            return
+        self._lock_session()
+
+    def _is_same_session(self) -> bool | None:
+        """Whether the backend behind the lock is the one that took it; None if the connection was lost."""
         try:
             with self._session.cursor() as cursor:
                 cursor.execute("SELECT pg_backend_pid()")
-                if cursor.fetchone()[0] == self.worker.backend_pid:
-                    return
+                return bool(cursor.fetchone()[0] == self.worker.backend_pid)
         except Exception as error:
             log.warning("worker %s lost its session lock, taking it anew: %s", self.worker.name, error)
             self._session.close()
-            self._lock_session()
-        else:
-            log.warning("worker %s has no session of its own: others go by its lease", self.worker.name)
-            self._session.close()
             self._session = None
-            self.worker.lock_key = self.worker.backend_pid = self.worker.locked_at = None
-        columns = {name: getattr(self.worker, name) for name in ("lock_key", "backend_pid", "locked_at")}
-        Worker.objects.filter(pk=self.worker.pk).update(**columns)
+            return None
 
     def drop_locks(self) -> None:
         """What the operating system does when the process dies; the row stays."""
+        self._has_session = False
         if self._session is not None:
             self._session.close()
         if self._file is not None:
@@ -170,7 +178,7 @@ WITH judged AS (
     AND approvals_now() > pg_postmaster_start_time() + make_interval(secs => %s)) AS over
   FROM approvals_worker w
   WHERE w.stopped_at IS NULL OR w.id IN (SELECT worker_id FROM approvals_run WHERE status = 'running'))
-SELECT j.id, j.name, j.over, extract(epoch FROM approvals_now() - j.lease_until)
+SELECT j.id, j.name, j.over, extract(epoch FROM approvals_now() - j.lease_until), j.lock_key
 FROM judged j
 WHERE j.over OR (
     j.lock_key IS NOT NULL AND j.locked_at > pg_postmaster_start_time()
@@ -181,7 +189,8 @@ WHERE j.over OR (
 """
 
 
-_gone_since: dict[UUID, float] = {}
+_gone_since: dict[tuple[UUID, int | None], float] = {}
+"""Since when this process has seen a worker's lock gone; one that was taken anew is another lock."""
 
 
 def dead(patience_seconds: float = 0) -> list[Dead]:
@@ -194,14 +203,14 @@ def dead(patience_seconds: float = 0) -> list[Dead]:
         with connection.cursor() as cursor:
             cursor.execute(_DEAD, [lease_seconds(), _NAMESPACE])
             rows = cursor.fetchall()
-        seen, looked = {i for i, _, over, _ in rows if not over}, time.monotonic()
-        for worker_id in [*_gone_since]:
-            if worker_id not in seen:
-                _gone_since.pop(worker_id, None)
+        looked = time.monotonic()
+        gone = {(i, key) for i, _, over, _, key in rows if not over}
+        for lock in _gone_since.keys() - gone:
+            _gone_since.pop(lock, None)
         return [
             Dead(i, name, _why(over), lease_seconds() + float(late))
-            for i, name, over, late in rows
-            if over or looked - _gone_since.setdefault(i, looked) >= patience_seconds
+            for i, name, over, late, key in rows
+            if over or looked - _gone_since.setdefault((i, key), looked) >= patience_seconds
         ]
     now = clock.now()
     found = []

@@ -15,12 +15,13 @@ from django.db import InterfaceError, OperationalError, connection, connections
 from django.db.models import Count, Q
 
 from approvals import clock, outbox
-from approvals.engine import sweeper
+from approvals.engine import probes, sweeper
 from approvals.engine.leases import Lease, SweeperLock, lease_seconds
 from approvals.engine.turn import Turn
 from approvals.errors import Crashed, Leave, UnknownVersion
 from approvals.limits import limits
 from approvals.models import Run
+from approvals.models import Worker as WorkerRow
 from approvals.states import RunStatus
 from approvals.transitions import SUSPECT_TURNS, claim, locked, runs
 from approvals.workflows import registry
@@ -32,6 +33,8 @@ _POLL_SECONDS = 1.0
 _DRY_POLL_SECONDS = 0.1
 _SUSPECT_SECONDS = 10.0
 _LOCK_SECONDS = 2
+_NOTE_SWEEP_SECONDS = 5.0
+_RESTART_SECONDS = 0.1
 _PATIENCE_SECONDS = 0.8
 """Longer than a heartbeat, so that a worker that lost its session says so first."""
 
@@ -52,6 +55,7 @@ class Worker:
         self._free = 0
         self._alone = False
         self._looked_for_suspects = time.monotonic()
+        self._noted_sweep = float("-inf")
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -66,6 +70,7 @@ class Worker:
             ("claims", self._claims),
             ("heartbeat", self._heartbeat),
             ("sweeper", self._sweeps),
+            ("probes", self._probes),
         ]
         if connection.vendor == "postgresql":
             loops.append(("listen", self._listen))
@@ -87,7 +92,7 @@ class Worker:
             self._work.put(None)
         self._join("worker-turn", ends)
         self._ended.set()
-        for name in ("worker-heartbeat", "worker-sweeper"):
+        for name in ("worker-heartbeat", "worker-sweeper", "worker-probes"):
             self._join(name, time.monotonic() + 1)
         if self.lease is not None:
             self.lease.release()
@@ -116,8 +121,9 @@ class Worker:
                 with lock as mine:  # nothing else may make runs runnable between the two looks
                     left = self._left()
                     tell(left)
-                    if mine and not left and not sweeper.sweep():
-                        return
+                    dry = mine and not left and not sweeper.sweep()
+                if dry and not probes.work_off():
+                    return
         finally:
             lock.close()
 
@@ -125,7 +131,7 @@ class Worker:
         """Runs that it holds, and those that it could claim."""
         rows = Run.objects.filter(
             Q(status=RunStatus.RUNNING, worker=self._lease().worker.pk)
-            | Q(status=RunStatus.PENDING, ready_at__lte=clock.Now())
+            | Q(status=RunStatus.PENDING, ready_at__lte=clock.now())
         )
         counted = rows.values_list("workflow", "version").annotate(n=Count("pk"))
         return sum(n for name, version, n in counted if (name, version) in self.known)
@@ -141,19 +147,21 @@ class Worker:
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         """A loop that the database interrupts starts again; the others of this worker go on."""
+        pause = _RESTART_SECONDS
         while not self.stopping:
+            began = time.monotonic()
             try:
                 loop()
             except (OperationalError, InterfaceError) as error:
                 log.warning(
                     "%s: the database is away, trying again: %s", threading.current_thread().name, error
                 )
-                self._stopping.wait(0.5)
             except Exception:
                 log.exception("%s failed, starting again", threading.current_thread().name)
-                self._stopping.wait(0.5)
             finally:
                 connections.close_all()
+            pause = _RESTART_SECONDS if time.monotonic() - began > 5 else min(2 * pause, 1.0)
+            self._stopping.wait(pause)
 
     def _claims(self) -> None:
         # How many threads are free outlives this loop: the database may interrupt it.
@@ -217,7 +225,8 @@ class Worker:
         """Renews the lease, commits what was buffered too long, and looks after its own turns."""
         every = min(limits().buffer_seconds / 2, lease_seconds() / 3)
         next_renewal = 0.0
-        while not self._ended.wait(every):
+        while True:
+            self._lease().keep_session()  # first of all: others have little patience
             for turn in list(self.turns.values()):
                 try:
                     turn.flush_due()
@@ -227,9 +236,9 @@ class Worker:
             if time.monotonic() >= next_renewal:
                 next_renewal = time.monotonic() + lease_seconds() / 3
                 self._renew()
-            else:
-                self._lease().keep_session()
             self._look_after_turns()
+            if self._ended.wait(every):
+                return
 
     def _renew(self) -> None:
         if self._lease().renew():
@@ -270,8 +279,20 @@ class Worker:
                 with lock as mine:
                     if mine:
                         sweeper.sweep(patience_seconds=_PATIENCE_SECONDS)
+                        self._note_sweep()
         finally:
             lock.close()
+
+    def _note_sweep(self) -> None:
+        """For those who ask how old the last sweep is; not each time, so that an idle system writes little."""
+        if time.monotonic() - self._noted_sweep >= _NOTE_SWEEP_SECONDS:
+            WorkerRow.objects.filter(pk=self._lease().worker.pk).update(swept_at=clock.Now())
+            self._noted_sweep = time.monotonic()
+
+    def _probes(self) -> None:
+        """Look-ups run author code: whatever they do, nothing else of this worker waits for them."""
+        while not self._stopping.wait(_POLL_SECONDS):
+            probes.work_off()
 
     def _listen(self) -> None:
         """LISTEN carries hints where PostgreSQL is there; a lost one costs a poll."""
@@ -334,7 +355,7 @@ class Worker:
         turns = 0
         try:
             while True:
-                moved = sweeper.sweep()
+                moved = sweeper.sweep() + probes.work_off()
                 claimed = self._claim(1)
                 for run in claimed:
                     self.take(run)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
+from uuid import UUID
 
 from approvals import faults
 from approvals.engine.cases import Interrupted, is_infrastructure
@@ -39,6 +40,7 @@ class Positions:
         self.history = History() if first else History.load(run.pk)
         self.position = 0
         self.leaving: BaseException | None = None
+        self.readable: set[UUID] = set()
         self.lock = threading.RLock()
         self._stored = True
         self._buffer: list[NewEntry] = []
@@ -146,19 +148,18 @@ class Positions:
 
     def record_with(self, entry: NewEntry) -> None:
         """Records buffered results and this entry in the caller's transaction; `committed` follows it."""
-        entries = [*self._buffer, entry]
-        self._done = max(self._done, entry.position or 0)
-        self._fenced(lambda: self._record(entries))
+        entries, done = [*self._buffer, entry], max(self._done, entry.position or 0)
+        self._fenced(lambda: self._record(entries, position=done))
 
-    def committed(self) -> None:
-        """The caller's transaction is committed."""
-        self._buffer = []
+    def committed(self, position: int) -> None:
+        """The caller's transaction is committed; this position is complete."""
+        self._buffer, self._done = [], max(self._done, position)
 
     def flush_due(self) -> None:
         """Called by the heartbeat: commits a prefix that has waited long enough."""
         if (
             self._buffer
-            and time.monotonic() - self._buffered_since >= limits().buffer_seconds
+            and time.monotonic() - self._buffered_since >= limits().buffer_seconds / 2
             and self.lock.acquire(blocking=False)
         ):
             try:
@@ -171,8 +172,16 @@ class Positions:
             finally:
                 self.lock.release()
 
-    def _record(self, entries: list[NewEntry], end: tuple[str, dict[str, Any]] | None = None) -> int:
-        last = record(self.held, entries, position=self._done, end=end)
+    def _record(
+        self,
+        entries: list[NewEntry],
+        end: tuple[str, dict[str, Any]] | None = None,
+        *,
+        position: int | None = None,
+    ) -> int:
+        if self.replaying:
+            self.end_of_journal()
+        last = record(self.held, entries, position=self._done if position is None else position, end=end)
         self.run.seq = max(self.run.seq, last)
         return last
 

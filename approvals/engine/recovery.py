@@ -160,7 +160,17 @@ def _redispatch(call: Call, row: Effect) -> None:
     if canonical.action_digest(row.kind, call.author.target(request), request) != row.digest:
         _ask_a_person(turn, row, "today's code reads the request as something else than was sent")
     with turn.boundary(honour=False) as tx:
-        checked = events.redispatch(tx, row, deadline=call.author.deadline)
+        ending = tx.run.cancel_requested_at is not None
+        checked = (
+            None
+            if ending
+            else events.redispatch(
+                tx, row, deadline=call.author.deadline, workflow_version=turn.workflow.version
+            )
+        )
+    if checked is None:  # asked to cancel since this turn began: nothing is sent any more
+        settle(turn, row)
+        return
     if not checked.ok:
         _ask_a_person(turn, row, f"it may not be sent again: {checked.reason}")
     effects.perform_again(call, row, started)
@@ -313,6 +323,11 @@ def _verify_later(turn: Turn, row: Effect) -> None:
     last = max(
         (e.seq for e in entries if e.kind in ("effect.verify", "effect.commit", "effect.confirm")), default=0
     )
+    cases = Wait.objects.filter(run=turn.run_id, position=row.position, kind=WaitKind.RECONCILIATION)
+    for seq in cases.filter(name="cannot tell", closed_seq__isnull=False).values_list(
+        "closed_seq", flat=True
+    ):
+        last = max(last, seq or 0)  # an operator let it be tried anew
     tries = sum(1 for e in entries if e.seq > last and e.kind == "wait.open" and e.name == name)
     if tries >= len(_VERIFY_AGAIN_SECONDS):
         turn.stop(

@@ -99,6 +99,7 @@ def _transaction(
 ) -> Any:
     """The author's rows and the entry commit together; the run is locked last, and shortly."""
     with turn.lock:
+        turn.flush_due()  # the body may take long, and the heartbeat cannot commit meanwhile
         try:
             with transaction.atomic():
                 with turn.inside(f"the transaction {name!r}"):
@@ -108,7 +109,7 @@ def _transaction(
                 turn.record_with(events.complete("transaction", turn.position, name, digest, text))
         except Exception as error:
             _failed(turn, "transaction", name, digest, options, attempt, error)
-        turn.committed()
+        turn.committed(turn.position)
         return value
 
 
@@ -132,6 +133,8 @@ def _attempt(turn: Turn, entries: Sequence[Recorded]) -> int:
     for timer in timers:
         if (wait_id := UUID(timer["id"])) not in turn.history.closed:
             turn.park([(wait_id, Wait.KEEP)])
+    if turn.replaying:  # the next attempt is not recorded, and a replay makes none
+        turn.end_of_journal()
     return len(timers) + 1
 
 

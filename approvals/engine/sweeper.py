@@ -1,30 +1,37 @@
 """Finds every runnable row from the database alone: hints may all be lost.
 
-Each piece of work locks its own run and looks again; one that fails does not keep the others.
+Each piece of work locks its own run and looks again; one that fails does not keep the others. No author
+code runs here: whoever sweeps keeps all others from sweeping.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
+from datetime import timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from approvals import clock, outbox
-from approvals.engine import leases, probes
+from approvals.engine import leases
 from approvals.engine.cases import open_case
-from approvals.errors import LeaseLost
 from approvals.limits import limits
 from approvals.models import Outbox, Run, Wait, Worker
-from approvals.states import RunStatus, WaitKind, WaitStatus
+from approvals.states import RunStatus, WaitStatus
 from approvals.transitions import Transaction, locked, runs, waits
 
 log = logging.getLogger(__name__)
 
 BATCH = 200
+_LONGEST_REST_SECONDS = 60.0
+_failing: dict[tuple[str, UUID], tuple[int, float]] = {}
+"""What failed here for which run: how often in a row, and until when others go before it."""
 
 
 def sweep(*, patience_seconds: float = 0) -> int:
@@ -33,27 +40,35 @@ def sweep(*, patience_seconds: float = 0) -> int:
     return taken + sum(work() for work in (_apply_due, _cancel, _strand, _outbox))
 
 
-def _each(what: str, ids: Any, work: Callable[[Transaction], Any]) -> int:
-    moved = 0
-    for run_id in ids:
+def _each(what: str, rows: QuerySet[Any], work: Callable[[Transaction], Any], *, of: str = "pk") -> int:
+    """Works on a batch of runs, which `rows` names in column `of`; how many moved."""
+    moved, now = 0, time.monotonic()
+    resting = [run_id for (name, run_id), (_, until) in _failing.items() if name == what and until > now]
+    if resting:
+        rows = rows.exclude(**{f"{of}__in": resting})
+    for run_id in dict.fromkeys(rows.values_list(of, flat=True)[:BATCH]):
         try:
             with locked(run_id) as tx:
                 moved += bool(work(tx))
-        except LeaseLost:  # pragma: no cover - nothing is held here
-            continue
+            _failing.pop((what, run_id), None)
         except Exception:
             log.exception("sweep: %s of run %s failed; the others go on", what, run_id)
+            _let_rest(what, run_id)
     return moved
+
+
+def _let_rest(what: str, run_id: UUID) -> None:
+    """It is tried again in the next pass, and then less and less often."""
+    now = time.monotonic()
+    for key in [k for k, (_, until) in _failing.items() if until < now - 2 * _LONGEST_REST_SECONDS]:
+        del _failing[key]
+    times = _failing.get((what, run_id), (0, 0.0))[0] + 1
+    _failing[what, run_id] = times, now + min(2.0 ** min(times - 1, 10) - 1, _LONGEST_REST_SECONDS)
 
 
 def _take_from_the_dead(patience_seconds: float) -> int:
     moved = 0
     for worker in leases.dead(patience_seconds):
-        ids = list(
-            Run.objects.filter(status=RunStatus.RUNNING, worker=worker.id).values_list("pk", flat=True)[
-                :BATCH
-            ]
-        )
 
         def take(tx: Transaction, worker: leases.Dead = worker) -> bool:
             if tx.run.status != RunStatus.RUNNING or tx.run.worker_id != worker.id:
@@ -63,89 +78,53 @@ def _take_from_the_dead(patience_seconds: float) -> int:
             )
             return True
 
-        moved += _each("taking over", ids, take)
-        if len(ids) < BATCH and not Run.objects.filter(status=RunStatus.RUNNING, worker=worker.id).exists():
+        held = Run.objects.filter(status=RunStatus.RUNNING, worker=worker.id)
+        moved += _each("taking over", held, take)
+        if not held.exists():
             leases.bury(worker.id)
     return moved
 
 
 def _apply_due() -> int:
-    due = (
-        Wait.objects.filter(status=WaitStatus.OPEN, due_at__lte=clock.Now())
-        .order_by("due_at")
-        .values_list("run_id", flat=True)[:BATCH]
-    )
-    return _each("applying deadlines", dict.fromkeys(due), waits.apply_due)
+    # `now` is a parameter: an expression that changes while the statement runs could use no index.
+    due = Wait.objects.filter(status=WaitStatus.OPEN, due_at__lte=clock.now()).order_by("due_at")
+    return _each("applying deadlines", due, waits.apply_due, of="run_id")
 
 
 def _cancel() -> int:
     """Runs to be cancelled that no worker holds."""
-    ids = (
-        Run.objects.filter(cancel_requested_at__isnull=False, finished_at=None)
-        .exclude(status=RunStatus.RUNNING)
-        .order_by("cancel_requested_at")
-        .values_list("pk", flat=True)[:BATCH]
-    )
-    return _each("cancelling", list(ids), cancel_unheld)
+    return _each("cancelling", runs.to_cancel().order_by("cancel_requested_at"), _cancel_one)
 
 
-def cancel_unheld(tx: Transaction) -> bool:
-    """Cancels at once, or has what is in doubt settled first; a case or a grace timer of it is waited for."""
-    if tx.run.status in (RunStatus.RUNNING, *_FINAL) or tx.run.cancel_requested_at is None:
-        return False
-    if not runs.unsettled(tx):
-        runs.cancel(tx)
-        return True
-    if tx.run.status in (RunStatus.SUSPENDED, RunStatus.PAUSED) and not _doubt_is_waited_for(tx.run.pk):
-        runs.unwind(tx)
-        return True
-    return False
-
-
-_FINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED)
-
-
-def _doubt_is_waited_for(run_id: UUID) -> bool:
-    doubtful = Run.objects.get(pk=run_id).effects.filter(status="in_doubt").values("position")
-    open_ = Wait.objects.filter(run=run_id, status=WaitStatus.OPEN, position__in=doubtful)
-    return open_.filter(Q(kind=WaitKind.RECONCILIATION) | Q(kind=WaitKind.TIMER)).exists()
+def _cancel_one(tx: Transaction) -> bool:
+    waits.apply_due(tx)
+    return runs.cancel_unheld(tx)
 
 
 def _strand() -> int:
     """Runs whose version no live worker has known for a while."""
-    old = clock.now()
-    waiting = Run.objects.filter(status=RunStatus.PENDING, ready_at__lte=old).order_by("ready_at")
-    known = {
-        tuple(pair)
-        for versions in Worker.objects.filter(stopped_at=None, lease_until__gt=old).values_list(
-            "versions", flat=True
-        )
-        for pair in json.loads(versions)
-    }
-    late = [
-        r
-        for r in waiting.only("pk", "workflow", "version", "ready_at")[:BATCH]
-        if (r.workflow, r.version) not in known
-        and (old - r.ready_at).total_seconds() >= limits().strand_seconds
-    ]
+    now = clock.now()
+    late = Run.objects.filter(
+        status=RunStatus.PENDING, ready_at__lte=now - timedelta(seconds=limits().strand_seconds)
+    )
+    live = Worker.objects.filter(stopped_at=None, lease_until__gt=now).values_list("versions", flat=True)
+    known = {tuple(pair) for versions in set(live) for pair in json.loads(versions)}
+    if known:
+        late = late.exclude(reduce(or_, (Q(workflow=name, version=version) for name, version in known)))
+    return _each("stranding", late.order_by("ready_at"), _strand_one)
 
-    def strand(tx: Transaction) -> bool:
-        if tx.run.status != RunStatus.PENDING:
-            return False
-        what = {"workflow": tx.run.workflow, "version": tx.run.version}
-        open_case(tx, "version unknown", tx.run.position, what)
-        return True
 
-    return _each("stranding", [r.pk for r in late], strand)
+def _strand_one(tx: Transaction) -> bool:
+    if tx.run.status != RunStatus.PENDING:
+        return False
+    what = {"workflow": tx.run.workflow, "version": tx.run.version}
+    open_case(tx, "version unknown", tx.run.position, what)
+    return True
 
 
 def _outbox() -> int:
-    rows = outbox.take(BATCH)
-    for row in rows:
-        try:
-            _HANDLERS[row.kind](row)
-        except Exception:
-            log.exception("outbox row %s (%s) failed; it is tried again", row.pk, row.kind)
+    rows = outbox.take(list(_HANDLERS), BATCH)
+    outbox.work_off(rows, _HANDLERS)
     return len(rows)
 
 
@@ -153,13 +132,11 @@ def _child_ended(row: Outbox) -> None:
     """The child's end is a message that closes its parent's wait, in a transaction of the parent's."""
     child = Run.objects.get(pk=row.subject)
     value = {"output": child.output} if child.status == RunStatus.COMPLETED else {"error": child.error}
-    if child.parent_run is None or child.parent_wait is None:
-        return
-    with locked(child.parent_run) as tx:
+    parent = Wait.objects.get(pk=child.parent_wait).run_id
+    with locked(parent) as tx:
         waits.apply_due(tx)
-        wait = Wait.objects.filter(pk=child.parent_wait, status=WaitStatus.OPEN).first()
-        if wait is not None:
-            waits.resolve(tx, wait, child.status, value)
+        wait = Wait.objects.get(pk=child.parent_wait)
+        waits.resolve(tx, wait, child.status, value)  # unless it is closed already
         outbox.done(row)
 
 
@@ -172,17 +149,11 @@ def _cancel_child(row: Outbox) -> None:
     with locked(child.pk) as tx:
         if tx.run.finished_at is None:
             runs.flag_cancel(tx, actor="its parent", reason="its parent no longer waits for it")
-            cancel_unheld(tx)
+            _cancel_one(tx)
         outbox.done(row)
-
-
-def _probe(row: Outbox) -> None:
-    probes.probe(row.subject)
-    outbox.done(row)
 
 
 _HANDLERS: dict[str, Callable[[Outbox], None]] = {
     Outbox.Kind.CHILD_ENDED: _child_ended,
     Outbox.Kind.CANCEL_CHILD: _cancel_child,
-    Outbox.Kind.PROBE: _probe,
 }

@@ -119,7 +119,10 @@ class Turn(Positions):
         With `honour`, a request to pause or cancel is met instead of the block's own work: the block is
         then not what happens, so it must be the whole of what the caller does at this boundary.
         """
+        if self.replaying:
+            self.end_of_journal()
         with self.lock:
+            self._say()
             if self._buffer:
                 self.reach("before_flush")
             try:
@@ -140,8 +143,8 @@ class Turn(Positions):
             self.reach("after_flush")
 
     def _fill(self, tx: Transaction) -> None:
-        if self._buffer:
-            tx.take(self._buffer, position=self._done)
+        # Whatever came before the call that is made now has returned: its positions are complete.
+        tx.take(self._buffer, position=max(self._done, self.position - 1))
         if self._progress is not None:
             tx.set(progress=self._progress)
             self._progress = None
@@ -202,6 +205,7 @@ class Turn(Positions):
         """Stops for an operator, with what is known of the case."""
         if self.replaying:
             self.leave(Diverged(why, {"position": position or self.position, **data}))
+        self._unsaid = None  # mended code may well not raise it again
         with self.boundary(honour=False) as tx:
             open_case(tx, why, position or self.position, data)
         self.stopped(why)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from approvals import canonical, facts, outbox
+from approvals import canonical, facts, outbox, payloads
 from approvals.engine import asking
 from approvals.engine.history import Closed, Recorded
 from approvals.errors import ChildFailed, ContextMisuse, PolicyDenied
@@ -39,7 +39,7 @@ def signal(turn: Turn, name: str, schema: Any, expires_in: timedelta | None) -> 
     def read(closed: Closed) -> Any:
         if closed.outcome == "expired":
             return Expired(name, datetime.fromisoformat(closed.value["at"]))
-        payload = codec.accept(json.loads(closed.value["payload"]), what=f"signal {name!r}")
+        payload = codec.accept(payloads.read(closed.value["payload"]), what=f"signal {name!r}")
         return Message(closed.value["id"], payload, datetime.fromisoformat(closed.value["received_at"]))
 
     entries = turn.at("signal", name)
@@ -99,12 +99,14 @@ def request_approval(
     turn: Turn, name: str, *, policy: str, action: Any, effect: Any, park: bool, **ask: Any
 ) -> Handle[Any]:
     """Asks people; with `park`, the run suspends in the same transaction."""
-    entries = turn.at("approval", name)
     about = authoring.instance(effect) if effect is not None else None
     codec = asking.action_codec(about, action)
+    # The author's own code runs before a position is taken and before any lock: it may do as it likes.
     text, action = codec.roundtrip(action, what=f"the action of {name!r}")
     kind, target = (about.kind, about.target(action)) if about else ("", "")
+    sentence = about.describe(action) if about else ""
     digest = canonical.action_digest(kind, target, action)
+    entries = turn.at("approval", name)
     read = _decision_reader(turn, codec, ask["form"], name)
     wait = Wait(position=turn.position, kind=WaitKind.APPROVAL, name=name)
     if entries:
@@ -117,7 +119,7 @@ def request_approval(
     suspended: bool | None = None
     with turn.boundary() as tx:
         (version,) = facts.required([policy], "")
-        approval = asking.approval_of(about, kind, target, text, digest, action, ask)
+        approval = asking.approval_of(about, kind, target, text, digest, sentence, ask)
         rules, verdict = asking.verdict_on(tx, version, approval)
         denied = verdict.kind == "denied"
         if denied:
@@ -132,7 +134,8 @@ def request_approval(
                 digest,
             )
         else:
-            asking.pose(tx, wait, approval, version, rules, verdict, digest=digest)
+            code = turn.workflow.version
+            asking.pose(tx, wait, approval, version, rules, verdict, workflow_version=code, digest=digest)
             if park and wait.status == WaitStatus.OPEN:
                 suspended = turn.park_in(tx, [(wait.pk, Wait.CANCEL)])
     if denied:
@@ -173,7 +176,7 @@ def decision_of(
     told = closed.value
     filled = None
     if forms and told["form"]:
-        filled = forms.accept(json.loads(told["form"]), what=f"the form of {name!r}")
+        filled = forms.accept(payloads.read(told["form"]), what=f"the form of {name!r}")
     return Decision(
         told["outcome"],
         codec.decode(told["action"], what=f"the action of {name!r}"),
@@ -200,7 +203,8 @@ def _opened(
 
 def _handle(turn: Turn, wait_id: UUID, name: str, read: Read) -> Handle[Any]:
     def value() -> Any:
-        closed = turn.history.closed.get(wait_id)
+        # Only what a wait has shown to be closed: what happens to be in the journal by now differs from turn to turn.
+        closed = turn.history.closed.get(wait_id) if wait_id in turn.readable else None
         if closed is None:
             raise ContextMisuse("This handle is still open; wait for it first", handle=name)
         if closed.outcome == "left":
@@ -221,6 +225,11 @@ def wait(turn: Turn, handle: Handle[Any], at_most: timedelta | None) -> Any:
         return _wait_at_most(turn, handle, at_most)
     if handle.id not in turn.history.closed:
         turn.park([(handle.id, Wait.CANCEL)])
+    return _value(turn, handle)
+
+
+def _value(turn: Turn, handle: Handle[Any]) -> Any:
+    turn.readable.add(handle.id)
     return handle.value
 
 
@@ -230,7 +239,7 @@ def _wait_at_most(turn: Turn, handle: Handle[Any], at_most: timedelta) -> Any:
     entries = turn.at("wait", handle.name)
     if not entries and handle.id in closed:
         turn.keep(step_events.note("wait", turn.position, handle.name, "{}"))
-        return handle.value
+        return _value(turn, handle)
     if not entries:
         limit = Wait(position=turn.position, kind=WaitKind.TIMER, name=handle.name)
         turn.reach("before_suspend")
@@ -240,14 +249,14 @@ def _wait_at_most(turn: Turn, handle: Handle[Any], at_most: timedelta) -> Any:
             suspended = turn.park_in(tx, [(handle.id, Wait.KEEP), (limit.pk, Wait.CANCEL)])
         turn.left(suspended)
     if entries[0].kind == "wait":
-        return handle.value
+        return _value(turn, handle)
     limit_id = UUID(entries[0].read()["id"])
     mine, other = closed.get(handle.id), closed.get(limit_id)
     if mine is None and other is None:
         turn.park([(handle.id, Wait.KEEP), (limit_id, Wait.CANCEL)])
     if mine is None or (other is not None and other.outcome == "fired" and other.seq < mine.seq):
         return StillOpen()
-    return handle.value
+    return _value(turn, handle)
 
 
 def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) -> Handle[Any]:
@@ -259,7 +268,9 @@ def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) 
     if all(i in closed and closed[i].outcome == "left" for i in by_id):
         raise ContextMisuse("Every handle given to ctx.wait_any lost an earlier one", handles=name)
     if entries := turn.at("wait_any", name):
-        return by_id[UUID(entries[0].read()["winner"])]
+        told = entries[0].read()
+        turn.readable.update(map(UUID, told["closed"]))
+        return by_id[UUID(told["winner"])]
     met = sorted((closed[i].seq, i) for i in by_id if i in closed and closed[i].outcome != "left")
     mode = Wait.CANCEL if cancel_losers else Wait.KEEP
     if not met:
@@ -267,7 +278,9 @@ def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) 
         turn.park([(i, mode) for i in by_id if i not in closed])
     winner = met[0][1]
     losers = [i for i in by_id if i not in closed]
-    entry = step_events.note("wait_any", turn.position, name, json.dumps({"winner": str(winner)}))
+    turn.readable.update(i for _, i in met)
+    told = {"winner": str(winner), "closed": [str(i) for _, i in met]}
+    entry = step_events.note("wait_any", turn.position, name, json.dumps(told))
     if cancel_losers and losers:
         with turn.boundary() as tx:
             turn.note(tx, entry)
@@ -283,4 +296,4 @@ def wait_all(turn: Turn, handles: tuple[Handle[Any], ...]) -> tuple[Any, ...]:
     by_id = dict.fromkeys(h.id for h in handles)
     if still := [i for i in by_id if i not in turn.history.closed]:
         turn.park([(i, Wait.KEEP) for i in still], all_of=True)
-    return tuple(h.value for h in handles)
+    return tuple(_value(turn, h) for h in handles)

@@ -88,6 +88,7 @@ class Approval(models.Model):
     policy = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+", db_index=False)
     rule = models.SmallIntegerField(help_text="Which of the policy's rules asked.")
     needed = models.SmallIntegerField()
+    workflow_version = models.IntegerField(help_text="Of the code that asked.")
     consumed_by = models.ForeignKey(
         Effect, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
     )
@@ -113,6 +114,7 @@ class Decision(models.Model):
     channel = models.CharField(max_length=10)
     revision = models.SmallIntegerField()
     digest = models.CharField(max_length=64)
+    key = models.TextField(null=True, blank=True, help_text="Whoever decides by it again gets this answer.")
     stage = models.SmallIntegerField(default=0)
     counted = models.BooleanField(default=True)
     withdrawn_at = models.DateTimeField(null=True, blank=True)
@@ -123,6 +125,9 @@ class Decision(models.Model):
                 fields=["approval", "revision", "reviewer"],
                 condition=Q(withdrawn_at=None, reviewer__isnull=False),
                 name="decision_once",
+            ),
+            models.UniqueConstraint(
+                fields=["approval", "key"], condition=Q(key__isnull=False), name="decision_key"
             ),
             models.CheckConstraint(
                 name="decision_outcome",

@@ -36,6 +36,9 @@ class Worker(models.Model):
     started_at = models.DateTimeField()
     lease_until = models.DateTimeField(help_text="Its runs are free after this, by database time.")
     stopped_at = models.DateTimeField(null=True, blank=True)
+    swept_at = models.DateTimeField(
+        null=True, blank=True, help_text="About when it last swept; others may have since."
+    )
     versions = models.TextField(default="[]", help_text="JSON: [workflow, version] pairs it can continue.")
     # PostgreSQL: the session lock says at once that the process is gone; null where it cannot tell.
     lock_key = models.BigIntegerField(null=True, blank=True)
@@ -103,7 +106,10 @@ class Run(models.Model):
 
     cancel_requested_at = models.DateTimeField(null=True, blank=True)
     pause_requested_at = models.DateTimeField(null=True, blank=True)
-    stop_reason = models.TextField(default="", blank=True, help_text="Why it is to stop, and who said so.")
+    cancel_by = models.TextField(default="", blank=True, help_text="Who asked for it, and why.")
+    cancel_reason = models.TextField(default="", blank=True)
+    pause_by = models.TextField(default="", blank=True, help_text="Who asked for it, and why.")
+    pause_reason = models.TextField(default="", blank=True)
 
     parent_wait = models.UUIDField(null=True, blank=True, help_text="The wait of its parent that it closes.")
     parent_run = models.UUIDField(null=True, blank=True)
@@ -135,6 +141,11 @@ class Run(models.Model):
                 fields=["cancel_requested_at"],
                 condition=Q(cancel_requested_at__isnull=False, finished_at=None),
                 name="run_to_cancel",
+            ),
+            models.Index(
+                fields=["parent_wait"],
+                condition=Q(parent_wait__isnull=False, finished_at=None),
+                name="run_child",
             ),
         ]
 

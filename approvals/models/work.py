@@ -88,6 +88,7 @@ class Effect(models.Model):
     policies = models.TextField(default="[]", help_text="JSON: slugs and versions of the pinned policies.")
     attempts = models.SmallIntegerField(default=0, help_text="Attempts that certainly sent nothing.")
     sends = models.SmallIntegerField(default=0)
+    calls = models.IntegerField(default=0, help_text="Every dispatch, of every generation; only grows.")
     sent_at = models.DateTimeField(null=True, blank=True, help_text="The last dispatch.")
     deadline_at = models.DateTimeField(
         null=True, blank=True, help_text="The last call sends nothing after this."
@@ -164,6 +165,9 @@ class Outbox(models.Model):
     created_at = models.DateTimeField()
 
     class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["subject"], condition=Q(kind="probe"), name="outbox_probe_once")
+        ]
         indexes: ClassVar = [models.Index(fields=["due_at"], name="outbox_due")]
         verbose_name_plural = "outbox"
 

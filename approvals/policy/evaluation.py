@@ -65,15 +65,14 @@ def eligibility(
     starter: str | None,
     editors: frozenset[str],
 ) -> Eligibility:
-    """Whether this person may decide now; the first stage that takes them."""
-    name = person.username
+    """Whether this person may decide now; the first stage that takes them. Requester, starter, editors: ids."""
     if not person.is_active:
         return Eligibility(False, None, "is disabled")
-    if "requester" in policy.exclude and name == requester:
+    if "requester" in policy.exclude and person.id == requester:
         return Eligibility(False, None, "asked for it")
-    if "starter" in policy.exclude and name == starter:
+    if "starter" in policy.exclude and person.id == starter:
         return Eligibility(False, None, "started the run")
-    if "editor" in policy.exclude and name in editors:
+    if "editor" in policy.exclude and person.id in editors:
         return Eligibility(False, None, "edited it")
     for index, stage in enumerate(stages):
         if any(_belongs(source, person) for source in stage.sources):
@@ -137,7 +136,7 @@ def revalidate(
 ) -> Revalidation:
     """Whether what was approved may go out now: the policy as it was and as it is must both hold.
 
-    `people` are the reviewers as they are now; one who is absent from it has left."""
+    `people` are the reviewers as they are now, by id; one who is absent from it has left."""
     versions = [(pinned, choose(pinned, facts), "as it was when this was asked")]
     if current != pinned:
         versions.append((current, choose(current, facts), "as it is now"))
@@ -149,7 +148,7 @@ def revalidate(
         return Revalidation(True, versions[-1][1].reason, False)
     judge = partial(eligibility, requester=requester, starter=starter, editors=editors)
     for policy, verdict, label in asking:
-        may = {name: judge(policy, verdict.stages, person) for name, person in people.items()}
+        may = {i: judge(policy, verdict.stages, person) for i, person in people.items()}
         problem = _shortfall(verdict.stages, votes, may)
         if problem:
             reason = f"The approval does not hold under policy {policy.slug} {label}: {problem}."
@@ -164,9 +163,9 @@ def _shortfall(stages: Sequence[Stage], votes: Sequence[Vote], may: Mapping[str,
         return ""
     if result.outcome is not None:
         return f"the decision was {result.outcome.replace('_', ' ')}"
-    lost = {v.reviewer for v in votes if v.counted} - {v.reviewer for v in kept}
-    gone = Eligibility(False, None, "is no longer known")
-    why = ", ".join(f"{name} {may.get(name, gone).reason}" for name in sorted(lost))
+    still, gone = {v.reviewer for v in kept}, Eligibility(False, None, "is no longer known")
+    lost = {(v.username, v.reviewer) for v in votes if v.counted and v.reviewer not in still}
+    why = ", ".join(f"{name} {may.get(i, gone).reason}" for name, i in sorted(lost))
     count = f"{result.got} of {result.needed} needed approvals"
     return f"{count} still count ({why})" if why else f"it has {count}"
 

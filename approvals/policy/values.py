@@ -69,6 +69,8 @@ class Verdict:
 class Person:
     """Someone as they are now; permissions are those granted, never a superuser's implied ones."""
 
+    id: str
+    """Who it is for good; a name may be changed, and given to another."""
     username: str
     is_active: bool
     groups: frozenset[str]
@@ -89,9 +91,12 @@ class Vote:
     """One decision as recorded; not `counted` once withdrawn or void."""
 
     reviewer: str
+    """The person's id; one that nobody has any more, once the account is removed."""
     outcome: Outcome
     stage: int = 0
     counted: bool = True
+    username: str = ""
+    """For words."""
 
 
 @dataclass(frozen=True, slots=True)

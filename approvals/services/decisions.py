@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import jsonschema
-
-from approvals import facts, faults, policy
+from approvals import facts, faults, payloads, policy
 from approvals.errors import (
     AlreadyDecided,
     ApprovalsError,
@@ -57,12 +55,15 @@ def decide(
 ) -> Decided:
     """Records one person's decision on exactly what they saw; the one that settles it closes the wait.
 
-    The same decision again by the same person gives the same answer and changes nothing. Raises NotFound,
+    The same decision again by the same person gives the same answer and changes nothing; so does the same
+    `key`, whatever happened since, and InvalidInput if it came with something else. Raises NotFound,
     InvalidInput, StaleDigest (digest or revision is not the present one), DecisionRefused (not eligible,
     no edit allowed), AlreadyDecided (by, at, outcome) or WaitClosed (expired, cancelled). CASES 6, 8, 36-39.
     """
     if outcome not in OUTCOMES:
         raise InvalidInput("A decision's outcome is one of " + ", ".join(OUTCOMES), found=repr(outcome)[:60])
+    if key is not None and (not 0 < len(key) <= 200 or not key.isprintable()):
+        raise InvalidInput("A decision's key is a printable text of 1 to 200 characters")
     if action is not None:
         raise DecisionRefused("This policy lets nobody edit the action", wait=wait_id)
     answer: Decided | ApprovalsError
@@ -71,9 +72,10 @@ def decide(
         approval = Approval.objects.select_related("wait", "policy").get(pk=wait_id)
         said = waits.decisions(approval)
         answer = (
-            _answered_before(approval, said, actor, outcome, digest)
+            _answered_by_key(approval, said, actor, outcome, digest, key)
+            or _answered_before(approval, said, actor, outcome, digest)
             or _refusal(approval, said, digest, revision)
-            or _take(tx, approval, said, actor, outcome, comment, form, channel)
+            or _take(tx, approval, said, actor, outcome, comment, form, channel, key)
         )
     faults.reach("decided")
     if isinstance(answer, ApprovalsError):
@@ -89,8 +91,21 @@ def _run_of(wait_id: UUID) -> UUID:
 
 
 def _own(approval: Approval, said: Sequence[Decision], actor: Any) -> Decision | None:
-    own = [d for d in said if actor is not None and d.reviewer_id == actor.pk and waits.counts(d, approval)]
+    own = [d for d in said if actor is not None and d.reviewer_id == actor.pk and facts.counts(d, approval)]
     return own[0] if own else None
+
+
+def _answered_by_key(
+    approval: Approval, said: Sequence[Decision], actor: Any, outcome: str, digest: str, key: str | None
+) -> Decided | ApprovalsError | None:
+    """The answer to a request that came before, told by the key that its sender gave it."""
+    earlier = next((d for d in said if key is not None and d.key == key), None)
+    if earlier is None:
+        return None
+    same = (earlier.reviewer_id, earlier.outcome, earlier.digest)
+    if actor is None or actor.pk is None or same != (actor.pk, outcome, digest):
+        return InvalidInput("This key came before, with another decision", key=key, wait=approval.pk)
+    return _decided(approval, said, outcome)
 
 
 def _answered_before(
@@ -137,12 +152,12 @@ def _take(
     comment: str,
     form: Any,
     channel: str,
+    key: str | None,
 ) -> Decided | ApprovalsError:
-    person = facts.people([actor.get_username()]).get(actor.get_username()) if actor is not None else None
+    person = facts.person(actor)
     if person is None or tx.run.status in RUN_FINAL:
         return DecisionRefused("Only a person with an account can decide", wait=approval.pk)
-    stages = waits.stages(approval)
-    who = tx.run.requester_name or None
+    stages, who = facts.stages(approval), facts.requester(tx.run)
     eligible = policy.eligibility(
         facts.read(approval.policy), stages, person, requester=who, starter=who, editors=frozenset()
     )
@@ -166,6 +181,7 @@ def _take(
         channel=channel,
         revision=approval.revision,
         digest=approval.digest,
+        key=key,
         stage=eligible.stage or 0,
     )
     waits.decide(tx, approval.wait, approval, decision, said)
@@ -185,15 +201,17 @@ def _checked_form(approval: Approval, form: Any, outcome: str) -> tuple[str, App
         missing = InvalidInput("Fill in the form", wait=approval.pk) if outcome == "approved" else None
         return "", missing
     try:
-        jsonschema.validate(form, json.loads(approval.form))
-    except jsonschema.ValidationError as error:
-        return "", InvalidInput("The form does not fit", field=error.json_path, problem=error.message[:200])
-    return json.dumps(form), None
+        tree = payloads.tree_of(form, what="the form")
+        return payloads.at_rest(
+            payloads.fitted(tree, json.loads(approval.form), told="The form does not fit")
+        ), None
+    except ApprovalsError as error:
+        return "", error
 
 
 def _decided(approval: Approval, said: Sequence[Decision], outcome: str) -> Decided:
     wait = approval.wait
-    counted = policy.tally(waits.stages(approval), waits.votes(approval, said))
+    counted = facts.tally(approval, said)
     return Decided(wait.pk, outcome, wait.status, wait.outcome, counted.needed, counted.got)
 
 

@@ -32,9 +32,26 @@ def load(source: Mapping[str, Any] | Path | str, *, actor: Any = None) -> Loaded
     """
     require(actor, "approvals.change_policy")
     parsed = read(source)
+    if parsed.slug == policy.ONE_REVIEWER["slug"]:
+        problem = "slug: this policy is built in and always the same; take another name"
+        raise InvalidPolicy("This name is reserved", policy=parsed.slug, problems=(problem,))
     with transaction.atomic():
         version, changed = facts.publish(parsed, author=actor)
     return Loaded(version.slug, version.version, changed)
+
+
+class _Strict(yaml.SafeLoader):
+    """A key that stands twice is refused; YAML's own loader would silently take the last."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        seen = set()
+        for key, _ in node.value:
+            known = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else None
+            if known in seen:
+                problem = f"the key {key.value!r} stands twice in one mapping"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(known or id(key))
+        super().flatten_mapping(node)
 
 
 def read(source: Mapping[str, Any] | Path | str) -> policy.Policy:
@@ -43,9 +60,9 @@ def read(source: Mapping[str, Any] | Path | str) -> policy.Policy:
         return policy.parse(source)
     text, name = _text(source)
     try:
-        found = yaml.safe_load(text)
+        found = yaml.load(text, Loader=_Strict)  # noqa: S506 -- a SafeLoader
     except yaml.YAMLError as error:
-        raise InvalidPolicy("This is not YAML", source=name, problems=(str(error),)) from error
+        raise InvalidPolicy("This cannot be read as YAML", source=name, problems=(str(error),)) from error
     if not isinstance(found, Mapping):
         problem = f"found {type(found).__name__}, needed a mapping with slug and rules"
         raise InvalidPolicy("This is no policy", source=name, problems=(problem,))

@@ -18,14 +18,14 @@ from approvals.errors import (
 )
 from approvals.models import Effect, Outbox, Wait
 from approvals.services.actors import name_of, require
-from approvals.states import WaitKind, WaitStatus
+from approvals.states import EFFECT_DONE, EffectStatus, RunStatus, WaitKind, WaitStatus
 from approvals.transitions import Transaction, effects, locked, runs, waits
 from approvals.transitions.effects import ReceiptData
 
 RESOLUTIONS: Mapping[str, tuple[str, ...]] = {
     "in doubt": ("confirm", "disprove", "fail"),
     "contradicted": ("accept", "confirm", "redo", "fail"),
-    "cannot tell": ("resume", "fail"),
+    "cannot tell": ("confirm", "resume", "fail"),
     "crashed": ("resume", "fail"),
     "replay diverged": ("resume", "fail"),
     "no progress": ("resume", "fail"),
@@ -62,6 +62,7 @@ def resolve(
         raise NotFound("There is no such case", wait=wait_id)
     problem: ApprovalsError | None = None
     with locked(run_id) as tx:
+        waits.apply_due(tx)
         wait = Wait.objects.get(pk=wait_id)
         if wait.status != WaitStatus.OPEN:
             problem = _closed(wait)
@@ -94,6 +95,12 @@ def _settle(
     by = name_of(actor)
     told = {"resolution": resolution, "note": note, "by": by}
     if resolution == "fail":
+        if tx.run.status != RunStatus.SUSPENDED:
+            raise IllegalTransition(
+                "The run does not stand at this case any more; cancel it instead",
+                run=tx.run.pk,
+                status=tx.run.status,
+            )
         wait.parked = Wait.NOT_PARKED  # it ends the run, so it must not wake it
         waits.resolve(tx, wait, "fail", told)
         runs.fail(tx, type="Failed", message=f"an operator: {note}", code="operator", actor=by)
@@ -109,12 +116,14 @@ def _settle_effect(
 ) -> None:
     case = json.loads(wait.data)
     effect = Effect.objects.select_for_update().get(pk=case["effect"])
-    if resolution == "confirm" and effect.status == "in_doubt":
+    if resolution == "confirm" and effect.status == EffectStatus.IN_DOUBT:
         if receipt is None:
             raise InvalidInput(
                 "To confirm, give the external id that the peer shows for it", effect=effect.pk
             )
         effects.confirm(tx, effect, receipt, by=f"{by}: {note}")
+    elif resolution == "confirm" and effect.status in EFFECT_DONE:
+        effects.verify(tx, effect, by=f"{by}: {note}")
     elif resolution == "confirm":
         effects.confirm(
             tx,
@@ -128,7 +137,7 @@ def _settle_effect(
         effects.accept(tx, effect, by=by, note=note, seen={"seen": case.get("seen")})
     else:
         for approval_wait in Wait.objects.filter(
-            approval__effect=effect, approval__invalidated="", outcome="approved"
+            run=tx.run, approval__effect=effect, approval__invalidated="", outcome="approved"
         ):
             waits.invalidate(tx, approval_wait, approval_wait.approval, "the effect is done again")
         effects.redo(tx, effect, by=by)

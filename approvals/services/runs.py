@@ -11,9 +11,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from approvals import clock, models, outbox
+from approvals import clock, models, outbox, payloads
 from approvals.engine import replay as engine_replay
-from approvals.engine import sweeper
 from approvals.errors import (
     IllegalTransition,
     InvalidInput,
@@ -22,9 +21,9 @@ from approvals.errors import (
     RunConflict,
     WaitClosed,
 )
-from approvals.services.actors import name_of, require
+from approvals.services.actors import fresh, name_of, require
 from approvals.states import RUN_FINAL, RunStatus
-from approvals.transitions import Transaction, create, locked, runs, waits
+from approvals.transitions import create, locked, runs, waits
 from approvals.workflows import registry, values
 
 I = TypeVar("I")  # noqa: E741
@@ -92,8 +91,10 @@ def start(
     The same key and input again give the earlier run.
 
     Raises UnknownWorkflow, NotSerializable or PayloadTooLarge for the input, RunConflict if the key was
-    used with another input (CASES 50).
+    used with another input (CASES 50), PermissionRefused if the requester has no account or a disabled one.
     """
+    if requester is not None:
+        requester = fresh(requester)
     code = registry.get(workflow) if isinstance(workflow, str) else workflow
     text, _ = code.input.roundtrip(input, what=f"the input of {code.name}")
     with transaction.atomic():
@@ -160,36 +161,36 @@ def signal(run_id: UUID | tuple[str, str], name: str, payload: Any, *, message_i
     for word in (name, *([message_id] if message_id is not None else [])):
         if not word or len(word) > 200 or not word.isprintable():
             raise InvalidInput("A signal's name and id are printable texts of 1 to 200 characters")
-    text = values.codec_for(Any).encode(_plain(payload), what=f"signal {name!r}")
+    tree = payloads.tree_of(payload, what=f"signal {name!r}")
     problem: Exception | None = None
     with locked(_find(run_id)) as tx:
         waits.apply_due(tx)
-        message = models.Message(name=name, message_id=message_id or str(clock.new_id()), payload=text)
+        message = models.Message(name=name, message_id=message_id or str(clock.new_id()))
         earlier = models.Message.objects.filter(run=tx.run, name=name, message_id=message_id).first()
-        if earlier is None:
-            waiting = waits.waiting_for(tx, name)
-            problem = _problem_with(tx, message, waiting)
-            if problem is None:
-                waits.receive(tx, message, waiting)
-        elif earlier.payload != text:
-            problem = InvalidInput("This message id came before, with another payload", message_id=message_id)
+        if earlier is not None:
+            if not _same_payload(earlier, tree):
+                told = "This message id came before, with another payload"
+                problem = InvalidInput(told, message_id=message_id)
+        elif tx.run.status in RUN_FINAL:
+            told = "The run is over; nothing was changed"
+            problem = WaitClosed(told, run=tx.run.pk, outcome=tx.run.status)
+        else:
+            try:
+                waits.receive(tx, message, tree, waits.waiting_for(tx, name))
+            except InvalidInput as error:
+                problem = error
     if problem is not None:
         raise problem
 
 
-def _problem_with(tx: Transaction, message: models.Message, waiting: models.Wait | None) -> Exception | None:
-    if tx.run.status in RUN_FINAL:
-        return WaitClosed("The run is over; nothing was changed", run=tx.run.pk, outcome=tx.run.status)
-    if waiting is None or (error := waits.misfit(waiting, message)) is None:
-        return None
-    return InvalidInput(
-        "The payload does not fit what the run waits for", field=error.json_path, problem=error.message[:200]
+def _same_payload(earlier: models.Message, tree: Any) -> bool:
+    """Secrets are sealed anew each time, so what is compared is what was sent."""
+    consumed = earlier.status == models.Message.Status.CONSUMED
+    stored = (
+        payloads.read(earlier.payload) if consumed else payloads.opened(payloads.read_whole(earlier.payload))
     )
-
-
-def _plain(payload: Any) -> Any:
-    """A payload given as a model is sent as what it dumps to, by the names that its schema shows."""
-    return payload.model_dump(mode="json", by_alias=True) if hasattr(payload, "model_dump") else payload
+    one, other = (json.dumps(value, sort_keys=True) for value in (stored, payloads.opened(tree)))
+    return one == other
 
 
 def _find(run_id: UUID | tuple[str, str]) -> UUID:
@@ -227,7 +228,7 @@ def cancel(run_id: UUID, *, actor: Any, reason: str, compensate: bool = False) -
         over = tx.run.status in RUN_FINAL
         if not over:
             runs.flag_cancel(tx, actor=name_of(actor), reason=reason)
-            sweeper.cancel_unheld(tx)
+            runs.cancel_unheld(tx)
     if over and tx.run.status != RunStatus.CANCELLED:
         raise IllegalTransition("A run that is over cannot be cancelled", run=run_id, status=tx.run.status)
 
@@ -253,6 +254,7 @@ def resume(run_id: UUID, *, actor: Any) -> None:
     """Lets a paused run go on. Raises as `pause`."""
     require(actor, "approvals.operate")
     with locked(run_id) as tx:
+        waits.apply_due(tx)
         if tx.run.status == RunStatus.RUNNING and tx.run.pause_requested_at is not None:
             tx.set(pause_requested_at=None)
             return

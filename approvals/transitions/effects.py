@@ -60,18 +60,22 @@ def may_still_be_sent(effect: Effect, held: Held) -> bool:
     ).exists()
 
 
-def dispatch(tx: Transaction, effect: Effect, *, deadline: timedelta) -> guard.Guarded:
+def dispatch(tx: Transaction, effect: Effect, *, deadline: timedelta, workflow_version: int) -> guard.Guarded:
     """Allows one call, if the whole guard holds now; the approval is consumed by this effect here."""
-    return _send(tx, effect, "dispatch", deadline)
+    return _send(tx, effect, "dispatch", deadline, workflow_version)
 
 
-def redispatch(tx: Transaction, effect: Effect, *, deadline: timedelta) -> guard.Guarded:
+def redispatch(
+    tx: Transaction, effect: Effect, *, deadline: timedelta, workflow_version: int
+) -> guard.Guarded:
     """Allows the same call again under the same key; the caller has made sure that the peer deduplicates."""
-    return _send(tx, effect, "redispatch", deadline)
+    return _send(tx, effect, "redispatch", deadline, workflow_version)
 
 
-def _send(tx: Transaction, effect: Effect, event: str, deadline: timedelta) -> guard.Guarded:
-    checked = guard.check(tx, effect)
+def _send(
+    tx: Transaction, effect: Effect, event: str, deadline: timedelta, workflow_version: int
+) -> guard.Guarded:
+    checked = guard.check(tx, effect, workflow_version)
     if not checked.ok:
         return checked
     ids = [a.pk for a in checked.approvals]
@@ -80,7 +84,12 @@ def _send(tx: Transaction, effect: Effect, event: str, deadline: timedelta) -> g
     tx.move(
         effect,
         event,
-        {"sent_at": tx.now, "deadline_at": tx.now + deadline, "sends": effect.sends + 1},
+        {
+            "sent_at": tx.now,
+            "deadline_at": tx.now + deadline,
+            "sends": effect.sends + 1,
+            "calls": effect.calls + 1,
+        },
         approved_by=[str(i) for i in ids],
     )
     return checked
@@ -146,9 +155,9 @@ def disprove(tx: Transaction, effect: Effect, *, by: str) -> None:
     tx.move(effect, event, {"reason": "", "sends": 0}, by=by)
 
 
-def verify(tx: Transaction, effect: Effect) -> None:
-    """The independent read-back agrees."""
-    tx.move(effect, "verify", {"verified_at": tx.now})
+def verify(tx: Transaction, effect: Effect, *, by: str = "read-back") -> None:
+    """The independent read-back agrees, or an operator who looked says so."""
+    tx.move(effect, "verify", {"verified_at": tx.now}, by=by)
 
 
 def contradict(tx: Transaction, effect: Effect, *, found: str) -> None:

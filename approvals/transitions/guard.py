@@ -36,8 +36,11 @@ def pinned(effect: Effect) -> dict[str, int]:
     return {row["slug"]: row["version"] for row in json.loads(effect.policies)}
 
 
-def check(tx: Transaction, effect: Effect) -> Guarded:
-    """Evaluates every pinned and every current policy over facts as they are now; the stricter wins."""
+def check(tx: Transaction, effect: Effect, workflow_version: int) -> Guarded:
+    """Evaluates every pinned and every current policy over facts as they are now; the stricter wins.
+
+    `workflow_version`: of the code that is about to send; an approval that other code asked for is asked anew.
+    """
     before = pinned(effect)
     current = facts.required(before, effect.kind)
     if not current:
@@ -45,7 +48,9 @@ def check(tx: Transaction, effect: Effect) -> Guarded:
     old = {(v.slug, v.version): v for v in PolicyVersion.objects.filter(slug__in=before)}
     held = {
         a.policy.slug: a
-        for a in Approval.objects.filter(effect=effect, invalidated="", wait__outcome="approved")
+        for a in Approval.objects.filter(
+            wait__run=tx.run, effect=effect, invalidated="", wait__outcome="approved"
+        )
         .select_related("policy", "wait")
         .order_by("wait__closed_seq")
     }
@@ -54,7 +59,7 @@ def check(tx: Transaction, effect: Effect) -> Guarded:
         then = old.get((version.slug, before.get(version.slug, version.version)), version)
         approval = held.get(version.slug)
         result = _revalidate(tx, effect, approval, facts.read(then), facts.read(version))
-        problem = _unusable(approval, effect) if approval is not None else ""
+        problem = _unusable(approval, effect, workflow_version) if approval is not None else ""
         if result.denied or problem or not result.ok:
             refused.append(Guarded(ok=False, reason=problem or result.reason, denied=result.denied))
         elif approval is not None:
@@ -81,7 +86,10 @@ def to_ask_again(tx: Transaction, effect: Effect) -> list[tuple[PolicyVersion, p
     return [(version, verdict) for version, verdict in verdicts if verdict.kind == "ask"]
 
 
-def _unusable(approval: Approval, effect: Effect) -> str:
+def _unusable(approval: Approval, effect: Effect, workflow_version: int) -> str:
+    if approval.workflow_version != workflow_version:
+        before = approval.workflow_version
+        return f"Version {before} of the workflow asked, and version {workflow_version} would send."
     if approval.digest != effect.digest:
         return "What was approved is not what would be sent."
     if approval.consumed_by_id not in (None, effect.pk):
@@ -92,15 +100,15 @@ def _unusable(approval: Approval, effect: Effect) -> str:
 def _revalidate(
     tx: Transaction, effect: Effect, approval: Approval | None, then: policy.Policy, now: policy.Policy
 ) -> policy.Revalidation:
-    votes = waits.votes(approval, waits.decisions(approval)) if approval else []
+    said = waits.decisions(approval) if approval else []
     return policy.revalidate(
         then,
         now,
         facts.of_effect(tx.run, effect),
-        votes=votes,
-        people=facts.people({v.reviewer for v in votes}),
-        requester=tx.run.requester_name or None,
-        starter=tx.run.requester_name or None,
+        votes=facts.votes(approval, said) if approval else [],
+        people=facts.people({d.reviewer_id for d in said if d.reviewer_id is not None}),
+        requester=facts.requester(tx.run),
+        starter=facts.requester(tx.run),
         editors=frozenset(),
         approved_at=approval.wait.closed_at if approval else None,
         now=tx.now,
@@ -111,7 +119,11 @@ def approvals_to_invalidate(effect: Effect) -> list[Wait]:
     """The approvals of an effect that a refused check makes void."""
     return list(
         Wait.objects.filter(
-            kind=WaitKind.APPROVAL, approval__effect=effect, approval__invalidated="", outcome="approved"
+            run=effect.run_id,
+            kind=WaitKind.APPROVAL,
+            approval__effect=effect,
+            approval__invalidated="",
+            outcome="approved",
         )
         .select_related("approval")
         .order_by("position", "ordinal")

@@ -6,11 +6,13 @@ import json
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
 from approvals import outbox
 from approvals.errors import IllegalTransition
 from approvals.journal import Held, Transaction
 from approvals.models import Effect, Entry, Outbox, Run, Wait
-from approvals.states import EFFECT_UNSETTLED, EffectStatus, WaitKind, WaitStatus
+from approvals.states import EFFECT_UNSETTLED, RUN_FINAL, EffectStatus, RunStatus, WaitKind, WaitStatus
 
 BLOCKS_COMPLETION = (*EFFECT_UNSETTLED, EffectStatus.INTENDED, EffectStatus.CONTRADICTED)
 
@@ -156,13 +158,43 @@ def cancel(tx: Transaction) -> None:
             "Something is in doubt; it is settled before the run is cancelled", run=tx.run.pk
         )
     _close(tx)
-    tx.move_run("cancel", {"finished_at": tx.now, "parked_left": 0}, reason=tx.run.stop_reason)
+    changes = {"finished_at": tx.now, "parked_left": 0}
+    tx.move_run("cancel", changes, actor=tx.run.cancel_by, reason=tx.run.cancel_reason)
     _tell_parent(tx)
 
 
 def unsettled(tx: Transaction) -> bool:
     """Whether the outcome of a call is unknown."""
     return Effect.objects.filter(run=tx.run, status__in=EFFECT_UNSETTLED).exists()
+
+
+_UNSETTLED = Effect.objects.filter(status__in=EFFECT_UNSETTLED)
+_SETTLES_DOUBT = Q(kind=WaitKind.RECONCILIATION) | Q(
+    Exists(_UNSETTLED.filter(run=OuterRef("run"), position=OuterRef("position"))), kind=WaitKind.TIMER
+)
+_IN_DOUBT = Exists(_UNSETTLED.filter(run=OuterRef("pk")))
+_DOUBT_IS_WAITED_FOR = Exists(Wait.objects.filter(_SETTLES_DOUBT, run=OuterRef("pk"), status=WaitStatus.OPEN))
+_UNWINDS = (RunStatus.SUSPENDED, RunStatus.PAUSED)
+
+
+def to_cancel() -> QuerySet[Run]:
+    """Runs that `cancel_unheld` would move now."""
+    asked = Run.objects.filter(cancel_requested_at__isnull=False, finished_at=None)
+    unwinds = Q(~_DOUBT_IS_WAITED_FOR, status__in=_UNWINDS)
+    return asked.exclude(status=RunStatus.RUNNING).filter(Q(~_IN_DOUBT) | unwinds)
+
+
+def cancel_unheld(tx: Transaction) -> bool:
+    """Cancels at once, or has what is in doubt settled first; any case, or a grace timer of it, is waited for."""
+    if tx.run.cancel_requested_at is None or tx.run.status in (RunStatus.RUNNING, *RUN_FINAL):
+        return False
+    if not unsettled(tx):
+        cancel(tx)
+        return True
+    if tx.run.status in _UNWINDS and not Run.objects.filter(_DOUBT_IS_WAITED_FOR, pk=tx.run.pk).exists():
+        unwind(tx)
+        return True
+    return False
 
 
 def _close(tx: Transaction) -> None:
@@ -181,14 +213,14 @@ def _tell_parent(tx: Transaction) -> None:
 def flag_cancel(tx: Transaction, *, actor: str, reason: str) -> None:
     """Asks a run to cancel; honoured at its next boundary."""
     if tx.run.cancel_requested_at is None:
-        tx.set(cancel_requested_at=tx.now, stop_reason=f"{actor}: {reason}")
+        tx.set(cancel_requested_at=tx.now, cancel_by=actor, cancel_reason=reason)
         tx.append("run.cancel_asked", actor=actor, reason=reason)
 
 
 def flag_pause(tx: Transaction, *, actor: str, reason: str) -> None:
     """Asks a run to pause; honoured at its next boundary."""
     if tx.run.pause_requested_at is None:
-        tx.set(pause_requested_at=tx.now, stop_reason=f"{actor}: {reason}")
+        tx.set(pause_requested_at=tx.now, pause_by=actor, pause_reason=reason)
         tx.append("run.pause_asked", actor=actor, reason=reason)
 
 
@@ -200,8 +232,7 @@ def honour_stop(tx: Transaction) -> bool:
         cancel(tx)
         return True
     if tx.run.pause_requested_at is not None:
-        actor, _, reason = tx.run.stop_reason.partition(": ")
-        pause(tx, actor=actor, reason=reason)
+        pause(tx, actor=tx.run.pause_by, reason=tx.run.pause_reason)
         return True
     return False
 

@@ -6,10 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import jsonschema
-
-from approvals import facts, policy
-from approvals.errors import LimitExceeded
+from approvals import facts, payloads, policy
+from approvals.errors import InvalidInput, LimitExceeded
 from approvals.journal import Transaction
 from approvals.limits import limits
 from approvals.models import Approval, Decision, Effect, Message, Wait
@@ -35,23 +33,25 @@ def open_(tx: Transaction, wait: Wait, approval: Approval | None = None, **data:
     if wait.kind in (WaitKind.SIGNAL, WaitKind.WEBHOOK):
         early = Message.objects.filter(run=tx.run, name=wait.name, status=Message.Status.BUFFERED)
         for message in early.order_by("id"):
-            if misfit(wait, message) is None:
-                Message.objects.filter(pk=message.pk).update(status=Message.Status.CONSUMED, wait=wait)
-                _give(tx, wait, message)
-                return
-            Message.objects.filter(pk=message.pk).update(status=Message.Status.LATE)
-            tx.append("message.refuse", name=message.name, id=message.message_id)
+            try:
+                message.payload = _fitted(wait, payloads.read_whole(message.payload))
+            except InvalidInput:
+                Message.objects.filter(pk=message.pk).update(status=Message.Status.LATE)
+                tx.append("message.refuse", name=message.name, id=message.message_id)
+                continue
+            Message.objects.filter(pk=message.pk).update(
+                status=Message.Status.CONSUMED, wait=wait, payload=message.payload
+            )
+            _give(tx, wait, message)
+            return
 
 
-def misfit(wait: Wait, message: Message) -> jsonschema.ValidationError | None:
-    """Why this message does not fit what the wait asks for; None if it does."""
-    if not wait.data:
-        return None
-    try:
-        jsonschema.validate(json.loads(message.payload), json.loads(wait.data)["schema"])
-    except jsonschema.ValidationError as error:
-        return error
-    return None
+def _fitted(wait: Wait, tree: Any) -> str:
+    """What the wait gets of this payload, at rest. Raises InvalidInput if it asks for something else."""
+    if wait.data:
+        schema = json.loads(wait.data)["schema"]
+        tree = payloads.fitted(tree, schema, told="The payload does not fit what the run waits for")
+    return payloads.at_rest(tree)
 
 
 def waiting_for(tx: Transaction, name: str) -> Wait | None:
@@ -60,13 +60,15 @@ def waiting_for(tx: Transaction, name: str) -> Wait | None:
     return waiting.order_by("position", "ordinal").first()
 
 
-def receive(tx: Transaction, message: Message, waiting: Wait | None) -> None:
-    """A message came: the wait that waits for it gets it, else it is kept for the next one.
+def receive(tx: Transaction, message: Message, tree: Any, waiting: Wait | None) -> None:
+    """A message came: the wait that waits for it gets it, else it is kept, sealed whole, for the next one.
 
-    Raises LimitExceeded where the journal has no room for more messages.
+    Raises InvalidInput, and nothing is changed, if the wait asks for something else; LimitExceeded where the
+    journal has no room for more messages.
     """
     if tx.run.seq >= limits().journal_entries:
         raise LimitExceeded("The journal of this run is full", entries=tx.run.seq)
+    message.payload = payloads.sealed_whole(tree) if waiting is None else _fitted(waiting, tree)
     message.run, message.received_at, message.wait = tx.run, tx.now, waiting
     if waiting is not None:
         message.status = Message.Status.CONSUMED
@@ -142,7 +144,7 @@ def decide(
         channel=decision.channel,
     )
     rows = [*earlier, decision]
-    result = policy.tally(stages(approval), votes(approval, rows))
+    result = facts.tally(approval, rows)
     if result.outcome is not None:
         _close(
             tx, wait, "resolve", result.outcome, outcome_of(approval, rows, result.outcome, decision.comment)
@@ -165,24 +167,9 @@ def invalidate(tx: Transaction, wait: Wait, approval: Approval, reason: str) -> 
     tx.move(wait, "invalidate", reason=reason)
 
 
-def stages(approval: Approval) -> tuple[policy.Stage, ...]:
-    """Who was asked."""
-    return facts.read(approval.policy).rules[approval.rule].stages
-
-
 def decisions(approval: Approval) -> list[Decision]:
     """Everything that was said about it, in order."""
     return list(Decision.objects.filter(approval=approval).order_by("at", "id"))
-
-
-def counts(decision: Decision, approval: Approval) -> bool:
-    """Whether this decision is about the present revision, and stands."""
-    return decision.counted and decision.withdrawn_at is None and decision.revision == approval.revision
-
-
-def votes(approval: Approval, rows: Sequence[Decision]) -> list[policy.Vote]:
-    """The decisions that count."""
-    return [policy.Vote(d.reviewer_name, d.outcome, d.stage) for d in rows if counts(d, approval)]  # type: ignore[arg-type]
 
 
 def outcome_of(approval: Approval, rows: Sequence[Decision], outcome: str, comment: str) -> dict[str, Any]:
@@ -201,7 +188,7 @@ def outcome_of(approval: Approval, rows: Sequence[Decision], outcome: str, comme
                 "comment": d.comment,
                 "at": d.at.isoformat(),
                 "channel": d.channel,
-                "counted": counts(d, approval),
+                "counted": facts.counts(d, approval),
             }
             for d in rows
         ],
@@ -216,7 +203,7 @@ def _withdraw_effect(tx: Transaction, approval: Approval, reason: str) -> None:
     if effect.status != EffectStatus.INTENDED:
         return
     tx.move(effect, "withdraw", {"reason": reason}, reason=reason)
-    for other in Wait.objects.filter(approval__effect=effect, status=WaitStatus.OPEN):
+    for other in Wait.objects.filter(run=tx.run, approval__effect=effect, status=WaitStatus.OPEN):
         runs.leave_wait(tx, other)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
-from approvals.workflows.sealing import SECRETS
+from approvals.sealing import SECRETS
 
 
 def needs_sealing(adapter: TypeAdapter[Any]) -> bool:
@@ -18,9 +19,17 @@ def needs_sealing(adapter: TypeAdapter[Any]) -> bool:
 def schema_of(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     """The JSON schema of values from outside; `{}` (anything) where pydantic has none."""
     try:
-        return adapter.json_schema()
+        return adapter.json_schema(schema_generator=_Marking)
     except Exception:  # an author's schema hooks may raise anything; a form without a schema still works
         return {}
+
+
+class _Marking(GenerateJsonSchema):
+    """Marks every secret as one: pydantic does so for SecretStr and SecretBytes, and not for Secret[T]."""
+
+    def json_or_python_schema(self, schema: Any) -> dict[str, Any]:
+        found = super().json_or_python_schema(schema)
+        return {**found, "writeOnly": True} if _is_generic_secret(schema) else found
 
 
 def key_of(annotation: Any) -> Any:
@@ -66,9 +75,14 @@ def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
 
 def _seals(node: dict[str, Any]) -> bool:
     """Whether this node is of bytes or of a secret; sealing keeps what is neither too, only more slowly."""
-    kind, writer = node.get("cls"), node.get("serialization")
+    kind = node.get("cls")
     if node.get("type") == "bytes" or (isinstance(kind, type) and issubclass(kind, SECRETS)):
         return True
-    # Secret[T] names no class; like every type of pydantic's own it is known by where its serializer is.
+    return _is_generic_secret(node)
+
+
+def _is_generic_secret(node: Any) -> bool:
+    """Secret[T] names no class; like every type of pydantic's own it is known by where its serializer is."""
+    writer = node.get("serialization")
     function = writer.get("function") if isinstance(writer, dict) else None
     return getattr(function, "__module__", "") == "pydantic.types"

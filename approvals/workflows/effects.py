@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal
 from typing_extensions import TypeVar
 
 from approvals.errors import InvalidWorkflow
+from approvals.limits import limits
 from approvals.types import Receipt, Retry, Verification
 
 Req = TypeVar("Req", default=Any)
@@ -39,6 +40,13 @@ class Effect(Generic[Req]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if cls.retry.attempts > limits().attempts:
+            raise InvalidWorkflow(
+                "Too many attempts",
+                effect=cls.__qualname__,
+                found=cls.retry.attempts,
+                limit=limits().attempts,
+            )
         if "kind" not in cls.__dict__:
             return
         there = _kinds.get(cls.kind)

@@ -1,7 +1,7 @@
 """The codecs: how authors' values become JSON text and come back, or are refused by name.
 
 One codec per annotation, built once. Types without a secret or bytes in them are written and read by
-pydantic's fast path alone; the others by way of `approvals.workflows.sealing`. Without an annotation only
+pydantic's fast path alone; the others by way of `approvals.sealing`. Without an annotation only
 plain JSON is taken.
 """
 
@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from approvals.errors import InvalidInput, NotSerializable, PayloadTooLarge
 from approvals.limits import limits
+from approvals.sealing import MASKED, Sealer, count_secrets, mask, unmasked, unseal
 from approvals.workflows.adapters import key_of, needs_sealing, schema_of
 from approvals.workflows.annotations import (
     effect_request_type,
@@ -23,7 +24,6 @@ from approvals.workflows.annotations import (
     workflow_annotations,
 )
 from approvals.workflows.comparison import Changed, ensure_same
-from approvals.workflows.sealing import MASKED, Sealer, count_secrets, mask, unmasked, unseal
 
 __all__ = [
     "MASKED",

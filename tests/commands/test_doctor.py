@@ -10,8 +10,11 @@ from django.db import OperationalError
 from django.test import Client
 
 from approvals import queries
+from approvals.clock import now
 from approvals.engine.leases import Lease
-from approvals.testing import clock
+from approvals.engine.loop import Worker
+from approvals.models import Worker as Row
+from approvals.testing import clock, wait_for
 from durable_app import health
 from tests.commands.conftest import Manage
 
@@ -80,18 +83,36 @@ def test_ready_with_a_worker_and_not_without(client: Client) -> None:
     assert without.status_code == 503
     assert without.json() == {
         "ready": False,
-        "checks": {"database": True, "migrations": True, "worker": False},
+        "checks": {"database": True, "migrations": True, "worker": False, "sweeper": False},
         "worker_silent_seconds": None,
+        "sweeper_silent_seconds": None,
     }
-    lease = Lease()
+    worker = Worker(threads=1)
+    worker.start()
     try:
+        wait_for(lambda: Row.objects.get().swept_at)
         ready = client.get("/readyz")
     finally:
-        lease.release()
+        worker.stop()
     assert ready.status_code == 200 and ready.json()["ready"] is True
     assert 0 <= ready.json()["worker_silent_seconds"] < 15
+    assert 0 <= ready.json()["sweeper_silent_seconds"] < 15
     assert "no-store" in ready["Cache-Control"]
     assert client.post("/readyz").status_code == 405
+
+
+@pytest.mark.usefixtures("engine", "_unasked")
+def test_not_ready_when_the_sweeper_hangs(client: Client) -> None:
+    """A worker lives and renews its lease, and nobody sweeps."""
+    lease = Lease()
+    Row.objects.update(swept_at=now() - timedelta(seconds=31))
+    try:
+        found = client.get("/readyz")
+    finally:
+        lease.release()
+    assert found.status_code == 503
+    assert found.json()["checks"] == {"database": True, "migrations": True, "worker": True, "sweeper": False}
+    assert 31 <= found.json()["sweeper_silent_seconds"] < 60
 
 
 @pytest.mark.usefixtures("engine", "_unasked")

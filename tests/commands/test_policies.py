@@ -66,3 +66,29 @@ def test_refused_and_wrong_calls(manage: Manage, team: People, tmp_path: Path) -
     missing = manage("policies", "show", "nope", "--json")
     assert missing.code == 1 and missing.error["policy"] == "nope"
     assert "manage.py policies show" in manage("policies", "show", "nope").err
+
+
+def test_one_reviewer_is_shown_before_it_was_ever_used(manage: Manage) -> None:
+    one = manage("policies", "show", "one-reviewer", "--json").document
+    assert (one["slug"], one["version"], one["author"]) == ("one-reviewer", 1, None)
+    assert one["body"]["exclude"] == ["requester", "starter"]
+    assert "permission:approvals.review" in manage("policies", "show", "one-reviewer").out
+
+
+def test_a_key_that_stands_twice_is_refused(manage: Manage, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    for twice in (POLICY + "respond_within: 9d\n", POLICY.replace("needed: 1", "needed: 1, needed: 2")):
+        file.write_text(twice)
+        bad = manage("policies", "lint", str(file), "--json")
+        assert bad.code == 1 and "stands twice" in bad.error["problems"][0]
+    file.write_text("{[a]: 1, [a]: 2}")
+    assert manage("policies", "lint", str(file)).code == 1
+    file.write_text("!!map text")
+    assert manage("policies", "lint", str(file)).code == 1
+
+
+def test_one_reviewer_is_nobodys_to_change(manage: Manage, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(POLICY.replace("slug: refunds", "slug: one-reviewer"))
+    assert manage("policies", "load", str(file), "--json").error["code"] == "invalid_policy"
+    assert manage("policies", "show", "one-reviewer", "--json").document["version"] == 1

@@ -7,7 +7,9 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel
 
-from approvals import MATCH, Context, Effect, Receipt, Verification, workflow
+from approvals import MATCH, Context, Effect, Receipt, Retry, Verification, workflow
+from approvals.errors import InvalidWorkflow
+from approvals.limits import limits
 from approvals.models import Effect as Row
 from approvals.models import Wait
 from approvals.services import decisions, policies, reconciliation, runs
@@ -156,3 +158,10 @@ def test_a_reviewer_who_left_no_longer_counts() -> None:
 
 def test_policies_load() -> None:
     assert policies.load({"slug": "p", "rules": [{"automatic": True}]}).version == 1
+
+
+def test_an_effect_may_not_ask_for_more_attempts_than_the_limit() -> None:
+    for bases in ((Blind,), (Effect,)):
+        with pytest.raises(InvalidWorkflow, match="Too many attempts"):
+            type("Eager", bases, {"retry": Retry(attempts=limits().attempts + 1)})
+    type("Patient", (Blind,), {"retry": Retry(attempts=limits().attempts)})

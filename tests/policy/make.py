@@ -31,4 +31,9 @@ def facts(action: Any = None, *, risk: str | None = "low", **keys: Any) -> Facts
 
 
 def person(username: str, *groups: str, active: bool = True, permissions: tuple[str, ...] = ()) -> Person:
-    return Person(username, active, frozenset(groups), frozenset(permissions))
+    """Whose id is not their name: nothing may compare the two."""
+    return Person(id_of(username), username, active, frozenset(groups), frozenset(permissions))
+
+
+def id_of(username: str) -> str:
+    return f"id of {username}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,16 +21,16 @@ from approvals.policy import (
     parse,
     tally,
 )
-from tests.policy.make import asking, person
+from tests.policy.make import asking, id_of, person
 
 
 def may(
     policy: Policy,
     who: Person,
     *,
-    requester: str | None = "rita",
-    starter: str | None = "sam",
-    editors: frozenset[str] = frozenset({"ed"}),
+    requester: str | None = id_of("rita"),
+    starter: str | None = id_of("sam"),
+    editors: frozenset[str] = frozenset({id_of("ed")}),
 ) -> Eligibility:
     return eligibility(
         policy, policy.rules[0].stages, who, requester=requester, starter=starter, editors=editors
@@ -89,6 +90,14 @@ def test_without_requester_or_starter_nobody_is_excluded_for_it() -> None:
     assert may(policy, person("rita", "finance"), requester=None).ok
     assert may(policy, person("sam", "finance"), starter=None).ok
     assert may(policy, person("ed", "finance"), editors=frozenset()).ok
+
+
+def test_who_was_renamed_is_still_excluded_and_who_took_the_name_is_not() -> None:
+    policy = asking(1, "group:finance")
+    renamed = replace(person("rita", "finance"), username="bob")
+    taken = replace(person("other", "finance"), username="rita")
+    assert may(policy, renamed).reason == "asked for it"
+    assert may(policy, taken).ok
 
 
 def test_nobody_is_asked() -> None:

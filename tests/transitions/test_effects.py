@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from approvals import clock
+from approvals import clock, queries
 from approvals.errors import IllegalTransition
 from approvals.models import Effect, Entry
 from approvals.states import STATUSES, next_state
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.django_db
 RECEIPT = ReceiptData("x1", "sum", "{}")
 SECONDS = timedelta(seconds=30)
 DO: dict[str, Callable[[Transaction, Any], Any]] = {
-    "dispatch": lambda tx, e: effects.dispatch(tx, e, deadline=SECONDS),
+    "dispatch": lambda tx, e: effects.dispatch(tx, e, deadline=SECONDS, workflow_version=1),
     "withdraw": lambda tx, e: effects.withdraw(tx, e, "no"),
     "commit": lambda tx, e: effects.commit(tx, e, RECEIPT),
     "not_sent": lambda tx, e: effects.not_sent(tx, e, "no route"),
     "refuse": lambda tx, e: effects.refuse(tx, e, "no"),
     "doubt": lambda tx, e: effects.doubt(tx, e, "silence"),
-    "redispatch": lambda tx, e: effects.redispatch(tx, e, deadline=SECONDS),
+    "redispatch": lambda tx, e: effects.redispatch(tx, e, deadline=SECONDS, workflow_version=1),
     "confirm": lambda tx, e: effects.confirm(tx, e, RECEIPT, by="look-up"),
     "disprove": lambda tx, e: effects.disprove(tx, e, by="look-up"),
     "verify": effects.verify,
@@ -82,7 +82,7 @@ def test_dispatch_is_durable_with_its_deadline_before_the_call():
     run = make.run()
     row = make.effect(run)
     with locked(run.pk) as tx:
-        assert effects.dispatch(tx, row, deadline=SECONDS).ok
+        assert effects.dispatch(tx, row, deadline=SECONDS, workflow_version=1).ok
         now = tx.now
     after = Effect.objects.get()
     assert (after.sends, after.sent_at, after.deadline_at) == (1, now, now + SECONDS)
@@ -200,3 +200,17 @@ def test_one_effect_per_position_and_key():
     for columns in ({"key": "other"}, {"position": 2}):
         with pytest.raises(IntegrityError), transaction.atomic():
             make.effect(run, **columns)
+
+
+def test_calls_are_counted_for_ever():
+    run = make.run()
+    row = make.effect(run, calls=3)
+    with locked(run.pk) as tx:
+        assert effects.dispatch(tx, row, deadline=SECONDS, workflow_version=1).ok
+        effects.doubt(tx, row, "lost")
+    Effect.objects.update(deadline_at=clock.now() - timedelta(hours=1))
+    with locked(run.pk) as tx:
+        effects.disprove(tx, Effect.objects.get(), by="look-up")
+    after = Effect.objects.get()
+    assert (after.status, after.sends, after.calls) == ("intended", 0, 4)
+    assert queries.effect_json(after)["attempts"] == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -242,7 +243,7 @@ def test_requests_to_stop_are_fields_and_the_first_one_stands():
         runs.flag_cancel(tx, actor="rita", reason="first")
         runs.flag_cancel(tx, actor="olaf", reason="second")
     after = Run.objects.get()
-    assert after.status == "running" and after.stop_reason == "rita: first"
+    assert after.status == "running" and (after.cancel_by, after.cancel_reason) == ("rita", "first")
     assert Entry.objects.filter(kind="run.cancel_asked").count() == 1
 
 
@@ -276,3 +277,23 @@ def test_a_start_key_is_unique_in_its_workflow():
     make.run("pending", key="k", workflow="other")
     with pytest.raises(IntegrityError), transaction.atomic():
         make.run("pending", key="k")
+
+
+def test_who_asked_to_cancel_and_who_to_pause_are_kept_apart():
+    run = make.run()
+    with locked(run.pk) as tx:
+        runs.flag_cancel(tx, actor="policy: odd", reason="a: b")
+        runs.flag_pause(tx, actor="olaf", reason="later: perhaps")
+    with locked(run.pk) as tx:
+        runs.honour_stop(tx)
+    told = json.loads(Entry.objects.get(kind="run.cancel").data)
+    assert (told["actor"], told["reason"]) == ("policy: odd", "a: b")
+
+
+def test_a_pause_that_is_honoured_later_says_who_asked_for_it():
+    run = make.run()
+    with locked(run.pk) as tx:
+        runs.flag_pause(tx, actor="team: ops", reason="a: b")
+        assert runs.honour_stop(tx)
+    told = json.loads(Entry.objects.get(kind="run.pause").data)
+    assert (told["actor"], told["reason"]) == ("team: ops", "a: b")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 
-from approvals import clock, facts
+from approvals import clock, facts, services
 from approvals.errors import IllegalTransition, LimitExceeded
 from approvals.limits import Limits
 from approvals.models import Approval, Decision, Effect, Entry, Message, Run, Wait
+from approvals.services import reconciliation
 from approvals.states import STATUSES, next_state
 from approvals.testing import people
 from approvals.transitions import Transaction, locked, runs, waits
@@ -25,7 +26,15 @@ pytestmark = pytest.mark.django_db
 def approve(of: Wait, **columns: Any) -> Approval:
     (policy,) = facts.required(["one-reviewer"], "")
     made = Approval(
-        wait=of, action="{}", digest=make.DIGEST, title="t", policy=policy, rule=0, needed=1, **columns
+        wait=of,
+        action="{}",
+        digest=make.DIGEST,
+        title="t",
+        policy=policy,
+        rule=0,
+        needed=1,
+        workflow_version=1,
+        **columns,
     )
     made.save(force_insert=True)
     return made
@@ -111,8 +120,8 @@ def test_open_is_an_entry_with_what_replay_needs_and_happens_once():
 
 
 def send(tx: Transaction, name: str = "w", payload: str = "1", message_id: str = "m") -> None:
-    message = Message(name=name, message_id=message_id, payload=payload)
-    waits.receive(tx, message, waits.waiting_for(tx, name))
+    message = Message(name=name, message_id=message_id)
+    waits.receive(tx, message, json.loads(payload), waits.waiting_for(tx, name))
 
 
 def test_a_message_closes_the_oldest_open_wait_of_its_name_and_no_other():
@@ -278,3 +287,15 @@ def test_one_decision_per_person_and_revision_counts():
     stored(wait.approval)
     with pytest.raises(IntegrityError), transaction.atomic():
         stored(wait.approval)
+
+
+@pytest.mark.parametrize("service", ["resolve", "resume"])
+def test_an_operators_answer_comes_after_what_time_has_decided(service):
+    run = make.run("suspended" if service == "resolve" else "paused")
+    due = make.wait(run, due_at=clock.now() - timedelta(hours=1))
+    case = make.wait(run, kind="reconciliation", name="crashed", position=2, data="{}", parked=Wait.TOGETHER)
+    if service == "resolve":
+        reconciliation.resolve(case.pk, actor=None, resolution="resume", note="mended")
+    else:
+        services.runs.resume(run.pk, actor=None)
+    assert Wait.objects.get(pk=due.pk).status == "expired"

@@ -55,20 +55,23 @@ class Sealer:
         return value
 
 
-def unseal(value: Any) -> Any:
-    """What `Sealer.seal` was given, for pydantic to validate. Raises `SealBroken`, or `ValueError` for bad base64."""
+def unseal(value: Any, *, keep: bool = False) -> Any:
+    """What `Sealer.seal` was given, for pydantic to validate; `keep`: every secret still in a `Secret`.
+
+    Raises `SealBroken`, or `ValueError` for bad base64.
+    """
     if isinstance(value, list):
-        return [unseal(item) for item in value]
+        return [unseal(item, keep=keep) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) != 1:
-        return {key: unseal(item) for key, item in value.items()}
+        return {key: unseal(item, keep=keep) for key, item in value.items()}
     ((key, item),) = value.items()
     if key == "$secret":
-        return _decrypt(item)
+        return Secret(_decrypt(item)) if keep else _decrypt(item)
     if key == "$bytes":
         return b64decode(item, validate=True)
-    return {_unescaped(key): unseal(item)}
+    return {_unescaped(key): unseal(item, keep=keep)}
 
 
 def mask(text_or_obj: Any) -> Any:
