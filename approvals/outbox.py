@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 CHANNEL = "approvals"
 WAKE_KEY = "approvals:wake"
+WAKE_MILLISECONDS = 100
+"""At most one wake job in this time; a worker that was woken looks again after it, so no hint in it is lost."""
 _HINT_SECONDS = 0.25
 _BACKLOG = 100
 _LONGEST_PAUSE_SECONDS = 3600.0
@@ -62,14 +64,14 @@ def _after_commit() -> None:
 
 
 def _hint_by_rq() -> None:
-    """At most one wake job is queued at a time; a Redis that is away is left alone for a while."""
+    """A few wake jobs a second, however many hints; a Redis that is away is left alone for a while."""
     global _redis_away_until  # noqa: PLW0603
     if time.monotonic() < _redis_away_until:
         return
     try:
         queue = _queue()
         # Behind a backlog (nobody works it off, or other jobs do the waking) a hint is worth nothing.
-        if queue.connection.set(WAKE_KEY, "1", nx=True, px=1000) and queue.count < _BACKLOG:
+        if queue.connection.set(WAKE_KEY, "1", nx=True, px=WAKE_MILLISECONDS) and queue.count < _BACKLOG:
             queue.enqueue("approvals.jobs.wake", result_ttl=0, failure_ttl=0)
     except Exception as error:  # any failure of a hint is harmless: the sweeper finds the run
         _redis_away_until = time.monotonic() + 5

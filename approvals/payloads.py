@@ -165,7 +165,7 @@ def _applicable(schema: Any, root: Schema, seen: set[int]) -> Iterator[Mapping[s
 
 def _referred(ref: str, root: Any) -> Any:
     """What a reference within the document points at; pydantic writes no other."""
-    for word in ref.removeprefix("#").split("/")[1:]:
-        word = word.replace("~1", "/").replace("~0", "~")
+    for part in ref.removeprefix("#").split("/")[1:]:
+        word = part.replace("~1", "/").replace("~0", "~")
         root = root.get(word, {}) if isinstance(root, Mapping) else {}
     return root

@@ -113,7 +113,7 @@ class EffectAdmin(Window[Effect]):
             ("Last sent", self.sent(row)),
             ("Call deadline", show.moment(row.deadline_at, row.asked_at)),
         ]
-        for approval in row.approvals.select_related("wait").order_by("wait_id"):
+        for approval in row.approvals.filter(wait__run=row.run_id).select_related("wait").order_by("wait_id"):
             facts.append(
                 ("Approval", wait_link(approval.wait, f"{approval.title}: {approval.wait.outcome or 'open'}"))
             )

@@ -14,6 +14,7 @@ from approvals.admin import show
 from approvals.admin.base import UNPROCESSABLE, Section, Table, Window, by
 from approvals.admin.forms import DecideForm, told
 from approvals.errors import ApprovalsError
+from approvals.facts import counts
 from approvals.models import Approval, Decision, Effect
 from approvals.services import decisions
 from approvals.states import WaitStatus
@@ -153,7 +154,7 @@ def _decisions(row: Approval) -> Table:
             show.moment(d.at),
             d.channel,
             d.revision,
-            "withdrawn" if d.withdrawn_at else "yes" if d.counted and d.revision == row.revision else "no",
+            "withdrawn" if d.withdrawn_at else "yes" if counts(d, row) else "no",
         )
         for d in sorted(row.decisions.all(), key=lambda d: (d.at, d.pk))
     ]

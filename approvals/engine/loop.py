@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 0.4
 _POLL_SECONDS = 1.0
+_AGAIN_SECONDS = (
+    0.15  # after a hint: others in its shadow gave no job of their own (outbox.WAKE_MILLISECONDS)
+)
 _DRY_POLL_SECONDS = 0.1
 _SUSPECT_SECONDS = 10.0
 _LOCK_SECONDS = 2
@@ -165,6 +168,7 @@ class Worker:
 
     def _claims(self) -> None:
         # How many threads are free outlives this loop: the database may interrupt it.
+        woken = False
         while not self.stopping:
             free = self._free
             while self._idle.acquire(blocking=free == 0, timeout=_POLL_SECONDS if free == 0 else None):
@@ -177,7 +181,7 @@ class Worker:
             for run in claimed:
                 self._work.put(run)
             if not claimed:
-                self._wake.wait(_POLL_SECONDS)
+                woken = self._wake.wait(_AGAIN_SECONDS if woken else _POLL_SECONDS)
 
     def _claim(self, limit: int) -> list[Run]:
         """Runs to move. One that was lost with its worker again and again is moved alone (CASES 16).
@@ -225,20 +229,31 @@ class Worker:
         """Renews the lease, commits what was buffered too long, and looks after its own turns."""
         every = min(limits().buffer_seconds / 2, lease_seconds() / 3)
         next_renewal = 0.0
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                # One run whose row somebody holds for long must not cost this worker its lease.
+                cursor.execute("SET lock_timeout = '500ms'")
         while True:
             self._lease().keep_session()  # first of all: others have little patience
-            for turn in list(self.turns.values()):
-                try:
-                    turn.flush_due()
-                except Leave as lost:
-                    turn.stop_asked = True
-                    log.warning("run %s: %s", turn.run_id, type(lost).__name__)
             if time.monotonic() >= next_renewal:
                 next_renewal = time.monotonic() + lease_seconds() / 3
                 self._renew()
+            for turn in list(self.turns.values()):
+                self._flush(turn)
             self._look_after_turns()
             if self._ended.wait(every):
                 return
+
+    def _flush(self, turn: Turn) -> None:
+        try:
+            turn.flush_due()
+        except Leave as lost:
+            turn.stop_asked = True
+            log.warning("run %s: %s", turn.run_id, type(lost).__name__)
+        except OperationalError as error:
+            if connection.errors_occurred and not connection.is_usable():
+                raise
+            log.warning("run %s: not committed now, its row is held: %s", turn.run_id, error)
 
     def _renew(self) -> None:
         if self._lease().renew():

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -132,11 +132,10 @@ def _child_ended(row: Outbox) -> None:
     """The child's end is a message that closes its parent's wait, in a transaction of the parent's."""
     child = Run.objects.get(pk=row.subject)
     value = {"output": child.output} if child.status == RunStatus.COMPLETED else {"error": child.error}
-    parent = Wait.objects.get(pk=child.parent_wait).run_id
+    parent, wait_id = cast("tuple[UUID, UUID]", (child.parent_run, child.parent_wait))
     with locked(parent) as tx:
         waits.apply_due(tx)
-        wait = Wait.objects.get(pk=child.parent_wait)
-        waits.resolve(tx, wait, child.status, value)  # unless it is closed already
+        waits.resolve(tx, Wait.objects.get(pk=wait_id), child.status, value)  # unless it is closed already
         outbox.done(row)
 
 

@@ -14,7 +14,7 @@ from approvals.models import Approval, Decision, Run
 from approvals.services import decisions, policies, runs
 from approvals.testing import assert_invariants, decide, drive, peer, pending, people
 from tests.engine.make import flow, ran
-from tests.engine.shop import Order, Other
+from tests.engine.shop import Blind, Order
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -38,7 +38,7 @@ def ask(ctx: Context, policy: str) -> str:
 
 @flow
 def buy(ctx: Context, n: int) -> str:
-    return ctx.effect("buy", Other, Order(), policy="asks").external_id
+    return ctx.effect("buy", Blind, Order(), policy="asks").external_id
 
 
 def renamed(account: Any, name: str) -> Any:
@@ -78,7 +78,7 @@ def test_a_requester_is_looked_up_by_account_for_conditions() -> None:
 
 def test_an_account_of_the_same_name_is_not_the_reviewer_who_approved() -> None:
     who = people().reviewers
-    with peer(Other) as shop:
+    with peer(Blind) as shop:
         run = ran(buy)
         decide(run, who[0], "approved")
         successor = again(who[0])
@@ -93,7 +93,7 @@ def test_an_account_of_the_same_name_is_not_the_reviewer_who_approved() -> None:
 
 def test_a_reviewer_who_is_renamed_has_still_approved() -> None:
     who = people().reviewers
-    with peer(Other) as shop:
+    with peer(Blind) as shop:
         run = ran(buy)
         decide(run, who[0], "approved")
         renamed(who[0], "somebody else")

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 from django.db import connection
 
-from approvals import Context, clock, outbox, workflow
+from approvals import Context, clock, facts, outbox, workflow
 from approvals.engine import leases, probes, sweeper
 from approvals.engine.loop import Worker
 from approvals.errors import IllegalTransition
@@ -145,7 +145,7 @@ def test_what_happens_to_one_run_reads_no_table(asked: str) -> None:
     mine.save()
 
     def check() -> None:
-        with locked(some[0].pk) as tx, mock.patch.object(guard.facts, "required", return_value=[policy]):
+        with locked(some[0].pk) as tx, mock.patch.object(facts, "required", return_value=[policy]):
             guard.check(tx, effect, 1)
 
     def withdraw() -> None:
@@ -254,7 +254,7 @@ def looked_up(answer: Callable[[], Any]) -> Iterator[Any]:
         with mock.patch.object(Findable, "lookup", side_effect=OSError("away")):
             run = runs.start(buy_findable, Order())
             drive()
-        with mock.patch.object(Findable, "lookup", lambda self, request, key: answer()):
+        with mock.patch.object(Findable, "lookup", side_effect=lambda *asked: answer()):
             reconciliation.ask_to_look(case(run).pk, actor=None)
             yield run
 
@@ -380,5 +380,6 @@ def test_a_sweep_is_noted_and_not_each_time() -> None:
     assert Row.objects.get().swept_at == noted
     worker._noted_sweep -= 5
     worker._note_sweep()
-    assert Row.objects.get().swept_at > noted
+    again = Row.objects.get().swept_at
+    assert again is not None and again > noted
     worker.lease.release()
