@@ -51,7 +51,7 @@ def _rested() -> Iterator[None]:
     sweeper._failing.clear()
 
 
-@workflow(name="naps", version=1)
+@workflow(name="sweeping.naps", version=1)
 def naps(ctx: Context, seconds: int) -> int:
     ctx.sleep("a nap", timedelta(seconds=seconds))
     return seconds
@@ -345,7 +345,7 @@ def test_a_known_version_keeps_no_unknown_one_from_being_shown() -> None:
     known, unknown = runs.start(naps, 1), runs.start(naps, 1)
     Run.objects.filter(pk=unknown.id).update(version=9)
     time_machine.shift(timedelta(seconds=61))
-    lease = leases.Lease(known=[("naps", 1), ("odd", 1)])
+    lease = leases.Lease(known=[("sweeping.naps", 1), ("odd", 1)])
     with mock.patch.object(sweeper, "BATCH", 1):
         assert sweeper._strand() == 1
     lease.release()
