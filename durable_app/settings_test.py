@@ -16,4 +16,9 @@ elif "DURABLE_TEST_DIR" not in os.environ:  # a test's subprocess inherits it, a
     atexit.register(shutil.rmtree, os.environ["DATA_DIR"], ignore_errors=True)
 os.environ["SECRET_KEY"] = "a-key-for-tests-alone-that-is-long-enough-for-the-deployment-check"  # noqa: S105
 
+# Test processes that run beside each other share a Redis server, but no database in it.
+if (beside := os.environ.get("PYTEST_XDIST_WORKER", "")) and "REDIS_URL" in os.environ:
+    server, _, _ = os.environ["REDIS_URL"].partition("?db=")
+    os.environ["REDIS_URL"] = f"{server}?db={int(beside.removeprefix('gw')) + 1}"
+
 from durable_app.settings import *  # noqa: F403

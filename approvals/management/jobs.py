@@ -21,10 +21,19 @@ RETRY_SECONDS = 2.0
 _LOOK_SECONDS = 1
 
 
+class _Timeout(TimerDeathPenalty):
+    """A job that hangs must not keep the process from ending: RQ's own timer thread would, for its whole timeout."""
+
+    def new_timer(self) -> threading.Timer:
+        timer: threading.Timer = super().new_timer()  # type: ignore[no-untyped-call]
+        timer.daemon = True
+        return timer
+
+
 class _Runner(SimpleWorker):
     """RQ's worker for a thread: no signals, no fork, no child."""
 
-    death_penalty_class = TimerDeathPenalty
+    death_penalty_class = _Timeout
 
 
 class JobThread:
@@ -73,7 +82,7 @@ class JobThread:
 
     def _run_one(self, runner: _Runner) -> None:
         found = Queue.dequeue_any(
-            runner.queues, _LOOK_SECONDS, runner.connection, death_penalty_class=TimerDeathPenalty
+            runner.queues, _LOOK_SECONDS, runner.connection, death_penalty_class=_Timeout
         )
         if found is not None:
             runner.execute_job(*found)

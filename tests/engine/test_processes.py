@@ -122,6 +122,8 @@ def test_a_worker_killed_before_anything_was_done_costs_nothing(
     assert_invariants()
 
 
+# A process that is stopped while it writes holds SQLite's one lock: nobody else can write until it goes on.
+@pytest.mark.postgres
 def test_a_stopped_worker_loses_its_run_when_its_lease_is_over_and_wakes_up_to_nothing(
     worker: Callable[..., Any], tmp_path: Path
 ) -> None:
