@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from django.db.models import Max, Prefetch, Q, QuerySet
+from django.db.models import F, Max, OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from approvals import clock, facts, policy
 from approvals.errors import NotFound
@@ -29,6 +30,7 @@ from approvals.states import WaitKind, WaitStatus
 from approvals.workflows.values import mask
 
 Json = dict[str, Any]
+MISSING = "missing"
 
 
 def _when(value: Any) -> str | None:
@@ -62,8 +64,48 @@ def run_json(run: Run, waits: Iterable[Wait]) -> Json:
     }
 
 
-def wait_json(wait: Wait) -> Json:
-    """A wait."""
+@dataclass(frozen=True, slots=True)
+class About:
+    """The run and the effect that a case is about, as the sentence names them."""
+
+    workflow: str
+    version: int
+    effect: str = ""
+    kind: str = ""
+
+
+def sentence(why: str, case: Mapping[str, Any], about: About) -> str:
+    """What happened, in one plain sentence."""
+    effect = f"“{about.effect}” ({about.kind})" if about.effect else "an effect"
+    told = {
+        "in doubt": f"It is not known whether {effect} happened.",
+        "contradicted": (
+            f"What {effect} made is gone."
+            if case.get("found") == MISSING
+            else f"What {effect} made is no longer what its receipt says."
+        ),
+        "cannot tell": f"The receipt of {effect} could not be checked: the peer gives no answer.",
+        "crashed": f"The workflow's code raised {case.get('type') or 'an exception'} at {case.get('where') or '?'}.",
+        "replay diverged": f"Today's code does not do what the journal recorded at position {case.get('position')}.",
+        "no progress": f"{case.get('turns_lost')} workers in a row were lost before any progress was made.",
+        "version unknown": f"No live worker knows {about.workflow} version {about.version}.",
+    }
+    return told.get(why, f"The run stopped: {why}.")
+
+
+def _with_about(rows: QuerySet[Wait]) -> QuerySet[Wait]:
+    """What the sentence of a case needs beside the case."""
+    effect = Effect.objects.filter(run=OuterRef("run"), position=OuterRef("position"))
+    return rows.annotate(
+        run_workflow=F("run__workflow"),
+        run_version=F("run__version"),
+        effect_name=Subquery(effect.values("name")[:1]),
+        effect_kind=Subquery(effect.values("kind")[:1]),
+    )
+
+
+def wait_json(wait: Any) -> Json:
+    """A wait; a case's are to be selected `_with_about`."""
     shown = {
         "id": str(wait.pk),
         "run_id": str(wait.run_id),
@@ -77,6 +119,8 @@ def wait_json(wait: Wait) -> Json:
     }
     if wait.kind == WaitKind.RECONCILIATION:
         shown["case"] = _read(wait.data)
+        about = About(wait.run_workflow, wait.run_version, wait.effect_name or "", wait.effect_kind or "")
+        shown["sentence"] = sentence(wait.name, shown["case"] or {}, about)
     return shown
 
 
@@ -176,7 +220,7 @@ def effect_json(effect: Effect) -> Json:
 
 def _waits() -> QuerySet[Wait]:
     return (
-        Wait.objects.select_related("approval__policy")
+        _with_about(Wait.objects.select_related("approval__policy"))
         .prefetch_related("approval__decisions")
         .order_by("position", "ordinal")
     )
@@ -235,7 +279,7 @@ def approval(wait_id: UUID) -> Json:
 
 def cases(*, limit: int = 50, cursor: str | None = None, everything: bool = False) -> Json:
     """The open reconciliations (or all), the oldest first."""
-    rows = Wait.objects.filter(kind=WaitKind.RECONCILIATION).order_by("id")
+    rows = _with_about(Wait.objects.filter(kind=WaitKind.RECONCILIATION)).order_by("id")
     if not everything:
         rows = rows.filter(status=WaitStatus.OPEN)
     if cursor:
@@ -245,7 +289,7 @@ def cases(*, limit: int = 50, cursor: str | None = None, everything: bool = Fals
 
 def case(wait_id: UUID) -> Json:
     """One reconciliation, with the effect that it is about. Raises NotFound."""
-    row = Wait.objects.filter(pk=wait_id, kind=WaitKind.RECONCILIATION).first()
+    row = _with_about(Wait.objects.filter(pk=wait_id, kind=WaitKind.RECONCILIATION)).first()
     if row is None:
         raise NotFound(case=wait_id)
     shown = wait_json(row)
@@ -268,9 +312,11 @@ def policy_json(version: PolicyVersion) -> Json:
 
 
 def policies() -> Json:
-    """The policies that hold now."""
-    rows = PolicyVersion.objects.filter(pk__in=Policy.objects.values("current")).order_by("slug")
-    return {"items": [policy_json(row) for row in rows], "next": None}
+    """The policies that hold now; `one-reviewer` even before its first use."""
+    rows = list(PolicyVersion.objects.filter(pk__in=Policy.objects.values("current")))
+    if all(row.slug != policy.ONE_REVIEWER["slug"] for row in rows):
+        rows += filter(None, [facts.version_of(policy.ONE_REVIEWER["slug"])])
+    return {"items": [policy_json(row) for row in sorted(rows, key=lambda r: r.slug)], "next": None}
 
 
 def policy_version(slug: str, version: int | None = None) -> Json:

@@ -12,8 +12,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DEVELOPMENT_KEY = "insecure-development-key"
+KEY_LEAST = 20
 
 _POSTGRES = {"postgres", "postgresql"}
+_REDIS = ("redis", "rediss", "unix")
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"", "0", "false", "no", "off"}
 
@@ -44,11 +47,56 @@ def data_dir() -> Path:
     return Path(os.environ.get("DATA_DIR") or BASE_DIR / "var").expanduser().absolute()
 
 
+def log_level() -> str:
+    """LOG_LEVEL, by the names of Python's logging."""
+    name = os.environ.get("LOG_LEVEL", "").strip().upper() or "INFO"
+    if name in _LOG_LEVELS:
+        return name
+    raise ImproperlyConfigured(f"LOG_LEVEL={name!r} is none of {', '.join(_LOG_LEVELS)}.")
+
+
+def public_url() -> str:
+    """The address that people use, without a slash at its end."""
+    url = (os.environ.get("PUBLIC_URL") or "http://127.0.0.1:8000").rstrip("/")
+    parts = _split("PUBLIC_URL", url)
+    if parts.scheme in {"http", "https"} and parts.hostname:
+        return url
+    raise ImproperlyConfigured(
+        f"PUBLIC_URL={url!r} is no address of a site: give it whole, for instance https://durable.example.org"
+    )
+
+
+def redis_url() -> str:
+    """Where Redis is; empty: without it."""
+    url = os.environ.get("REDIS_URL", "").strip()
+    scheme = _split("REDIS_URL", url).scheme
+    if url and scheme not in _REDIS:
+        raise ImproperlyConfigured(f"REDIS_URL: {scheme or 'no scheme'} is none of {', '.join(_REDIS)}.")
+    return url
+
+
+def _split(name: str, url: str) -> SplitResult:
+    """The parts of a URL, its port too; what is said of a wrong one does not repeat it: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} is no URL that can be read: {error}.") from None
+    return parts
+
+
 def secret_key(*, debug: bool) -> str:
     """SECRET_KEY, else the key that `up` or `demo` made here; a weak one only for development."""
     key = os.environ.get("SECRET_KEY") or _stored_key() or DEVELOPMENT_KEY
-    if debug or not key.startswith((DEVELOPMENT_KEY, "django-insecure-")):
+    if debug:
         return key
+    if not key.startswith((DEVELOPMENT_KEY, "django-insecure-")):
+        if len(key) >= KEY_LEAST:
+            return key
+        raise ImproperlyConfigured(
+            f"SECRET_KEY has {len(key)} characters; fewer than {KEY_LEAST} can be guessed. Set it to a long random "
+            "text, the same for every process of this deployment, for instance by: openssl rand -base64 48"
+        )
     raise ImproperlyConfigured(
         "SECRET_KEY is unset or a default, and DEBUG is off. Set it to a long random text, the same for every "
         "process of this deployment, for instance by: openssl rand -base64 48. (`make up` makes one by itself.)"
@@ -82,7 +130,7 @@ def database(url: str) -> dict[str, Any]:
     if not url:
         data_dir().mkdir(parents=True, exist_ok=True)
         return _sqlite(str(data_dir() / "db.sqlite3"))
-    parts = urlsplit(url)
+    parts = _split("DATABASE_URL", url)
     if parts.scheme == "sqlite":
         # As everywhere: three slashes for a path from the working directory, four for one from the root.
         return _sqlite(unquote(parts.path.removeprefix("/")))
@@ -139,7 +187,7 @@ def _postgresql(parts: SplitResult) -> dict[str, Any]:
 
 def mailer(url: str) -> dict[str, Any]:
     """Django's settings for a mail URL: console:, smtp://user:password@host:587?tls=1, smtps:, file:///folder."""
-    parts = urlsplit(url or "console:")
+    parts = _split("EMAIL_URL", url or "console:")
     if parts.scheme == "console":
         return {"BACKEND": "django.core.mail.backends.console.EmailBackend"}
     if parts.scheme == "file":

@@ -41,6 +41,7 @@ class LogIn:
     name: str
     group: str
     password: str
+    sees_admin: bool = True
 
 
 ROLES = {
@@ -88,7 +89,7 @@ def _person(name: str, group: str, groups: Mapping[str, Group], password: str) -
         user.save()
         if group in groups:
             user.groups.add(groups[group])
-    return LogIn(name, group, password if made or user.check_password(password) else "")
+    return LogIn(name, group, password if made or user.check_password(password) else "", user.is_staff)
 
 
 def _passwords() -> dict[str, str]:

@@ -16,8 +16,8 @@ DEBUG = environment.boolean("DEBUG")
 SECRET_KEY = environment.secret_key(debug=DEBUG)
 DATA_DIR = environment.data_dir()
 DATABASES = {"default": environment.database(os.environ.get("DATABASE_URL", ""))}
-REDIS_URL = os.environ.get("REDIS_URL", "")
-PUBLIC_URL = (os.environ.get("PUBLIC_URL") or "http://127.0.0.1:8000").rstrip("/")
+REDIS_URL = environment.redis_url()
+PUBLIC_URL = environment.public_url()
 MAILERS = {"default": environment.mailer(os.environ.get("EMAIL_URL", ""))}
 WORKFLOW_MODULES = environment.names("WORKFLOW_MODULES")
 
@@ -141,7 +141,7 @@ LOGGING = {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": os.environ.get("LOG_LEVEL", "INFO").upper()},
+    "root": {"handlers": ["stderr"], "level": environment.log_level()},
     # Django's own would write to a terminal only under DEBUG, and mail the admins.
     "loggers": {
         "django": {"handlers": [], "level": "NOTSET", "propagate": True},

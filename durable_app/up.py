@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import os
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from django.core.management.base import OutputWrapper
 from django.db import connection
 
 from approvals.engine.loop import Worker
+from approvals.management.output import MANAGE as PASTED
 from durable_app.seed import LogIn, seed
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
@@ -131,9 +131,11 @@ def end(process: subprocess.Popen[bytes], seconds: float = 20) -> None:
 
 def greeting(address: str, log_ins: list[LogIn]) -> str:
     """What a person needs in order to go on."""
-    manage = f"{os.path.relpath(sys.executable)} manage.py"
+    manage = PASTED
     people = [
-        f"  {each.name:<6} {each.password or '(its own password)':<20} {each.group}" for each in log_ins
+        f"  {each.name:<6} {each.password or '(its own password)':<20} {each.group}"
+        f"{'' if each.sees_admin else ' (command line only)'}"
+        for each in log_ins
     ]
     lines = [
         f"Up at {address}/admin/ (Ctrl-C ends it). Log-ins:",

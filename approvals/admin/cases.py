@@ -1,44 +1,12 @@
-"""A case in words: what happened in one sentence, what is known, what an operator may say of it. Pure."""
+"""A case in words: what an operator should know of it, and may say of it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from approvals.queries import MISSING
 from approvals.services.reconciliation import RESOLUTIONS
-
-MISSING = "missing"
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """The run and the effect that a case is about, as the sentence names them."""
-
-    workflow: str
-    version: int
-    effect: str = ""
-    kind: str = ""
-
-
-def sentence(why: str, case: Mapping[str, Any], about: About) -> str:
-    """What happened, in one plain sentence."""
-    effect = f"“{about.effect}” ({about.kind})" if about.effect else "an effect"
-    told = {
-        "in doubt": f"It is not known whether {effect} happened.",
-        "contradicted": (
-            f"What {effect} made is gone."
-            if case.get("found") == MISSING
-            else f"What {effect} made is no longer what its receipt says."
-        ),
-        "cannot tell": f"The receipt of {effect} could not be checked: the peer gives no answer.",
-        "crashed": f"The workflow's code raised {case.get('type') or 'an exception'} at {case.get('where') or '?'}.",
-        "replay diverged": f"Today's code does not do what the journal recorded at position {case.get('position')}.",
-        "no progress": f"{case.get('turns_lost')} workers in a row were lost before any progress was made.",
-        "version unknown": f"No live worker knows {about.workflow} version {about.version}.",
-    }
-    return told.get(why, f"The run stopped: {why}.")
-
 
 ADVICE: Mapping[str, str] = {
     "in doubt": "A call was sent and its answer never came. Look at the peer for an object made with the key "

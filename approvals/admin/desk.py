@@ -11,6 +11,7 @@ from django.db.models import Case, OuterRef, QuerySet, Subquery, Value, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 
+from approvals import queries
 from approvals.admin import cases, show
 from approvals.admin.base import UNPROCESSABLE, Section, Window
 from approvals.admin.effects import side_by_side
@@ -36,8 +37,8 @@ class OpenFilter(admin.SimpleListFilter):
         return queryset.exclude(status=WaitStatus.OPEN) if self.value() == "settled" else queryset
 
 
-def _about(row: Any) -> cases.About:
-    return cases.About(row.run.workflow, row.run.version, row.effect_name or "", row.effect_kind or "")
+def _about(row: Any) -> queries.About:
+    return queries.About(row.run.workflow, row.run.version, row.effect_name or "", row.effect_kind or "")
 
 
 @admin.register(Reconciliation)
@@ -77,7 +78,7 @@ class ReconciliationAdmin(Window[Reconciliation]):
 
     @admin.display(description="what happened", ordering="name")
     def what_happened(self, row: Any) -> str:
-        return cases.sentence(row.name, show.read(row.data or "{}"), _about(row))
+        return queries.sentence(row.name, show.read(row.data or "{}"), _about(row))
 
     @admin.display(description="state", ordering="status")
     def state(self, row: Wait) -> SafeString:

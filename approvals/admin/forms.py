@@ -12,7 +12,7 @@ from django import forms
 from django.utils.html import format_html
 from django.utils.timezone import localtime
 
-from approvals.errors import AlreadyDecided, ApprovalsError, DecisionRefused, StaleDigest, WaitClosed
+from approvals.errors import AlreadyDecided, ApprovalsError, StaleDigest, WaitClosed
 
 LONGEST_NOTE = 4_000
 
@@ -22,8 +22,6 @@ def told(error: ApprovalsError) -> str:
     values = error.values
     if isinstance(error, StaleDigest):
         return "The action changed since it was shown to you. Read it again: this page shows it as it is now."
-    if isinstance(error, DecisionRefused) and "actor" in values:
-        return f"You cannot decide this: {error}."
     more = []
     if isinstance(error, WaitClosed) and values.get("outcome"):
         by = f" by {values['by']}" if isinstance(error, AlreadyDecided) and values.get("by") else ""

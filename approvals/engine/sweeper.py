@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any, cast
@@ -23,12 +23,13 @@ from approvals.engine import leases
 from approvals.engine.cases import open_case
 from approvals.limits import limits
 from approvals.models import Outbox, Run, Wait, Worker
-from approvals.states import RunStatus, WaitStatus
+from approvals.states import RunStatus, WaitKind, WaitStatus
 from approvals.transitions import Transaction, locked, runs, waits
 
 log = logging.getLogger(__name__)
 
 BATCH = 200
+VERSION_UNKNOWN, KNOWN_AGAIN = "version unknown", "known again"
 _LONGEST_REST_SECONDS = 60.0
 _failing: dict[tuple[str, UUID], tuple[int, float]] = {}
 """What failed here for which run: how often in a row, and until when others go before it."""
@@ -37,7 +38,7 @@ _failing: dict[tuple[str, UUID], tuple[int, float]] = {}
 def sweep(*, patience_seconds: float = 0) -> int:
     """One bounded pass; how many runs it moved. With patience, a lock must have been gone for so long."""
     taken = _take_from_the_dead(patience_seconds)
-    return taken + sum(work() for work in (_apply_due, _cancel, _strand, _outbox))
+    return taken + sum(work() for work in (_apply_due, _cancel, _strand, _heal, _outbox))
 
 
 def _each(what: str, rows: QuerySet[Any], work: Callable[[Transaction], Any], *, of: str = "pk") -> int:
@@ -107,18 +108,44 @@ def _strand() -> int:
     late = Run.objects.filter(
         status=RunStatus.PENDING, ready_at__lte=now - timedelta(seconds=limits().strand_seconds)
     )
-    live = Worker.objects.filter(stopped_at=None, lease_until__gt=now).values_list("versions", flat=True)
-    known = {tuple(pair) for versions in set(live) for pair in json.loads(versions)}
-    if known:
+    if known := _known(now):
         late = late.exclude(reduce(or_, (Q(workflow=name, version=version) for name, version in known)))
     return _each("stranding", late.order_by("ready_at"), _strand_one)
+
+
+def _known(now: datetime) -> set[tuple[str, int]]:
+    """Every (workflow, version) that a live worker can continue."""
+    live = Worker.objects.filter(stopped_at=None, lease_until__gt=now).values_list("versions", flat=True)
+    return {(name, version) for versions in set(live) for name, version in json.loads(versions)}
 
 
 def _strand_one(tx: Transaction) -> bool:
     if tx.run.status != RunStatus.PENDING:
         return False
     what = {"workflow": tx.run.workflow, "version": tx.run.version}
-    open_case(tx, "version unknown", tx.run.position, what)
+    open_case(tx, VERSION_UNKNOWN, tx.run.position, what)
+    return True
+
+
+def _heal() -> int:
+    """Runs that stand only because no live worker knew their version, where one does again."""
+    stranded = _stranded()
+    if not stranded.exists() or not (known := _known(clock.now())):
+        return 0
+    again = reduce(or_, (Q(run__workflow=name, run__version=version) for name, version in known))
+    return _each("waking", stranded.filter(again).order_by("id"), _heal_one, of="run_id")
+
+
+def _stranded() -> QuerySet[Wait]:
+    return Wait.objects.filter(status=WaitStatus.OPEN, kind=WaitKind.RECONCILIATION, name=VERSION_UNKNOWN)
+
+
+def _heal_one(tx: Transaction) -> bool:
+    case = _stranded().filter(run=tx.run).first()
+    if case is None or (tx.run.workflow, tx.run.version) not in _known(tx.now):
+        return False
+    told = {"resolution": KNOWN_AGAIN, "note": "a live worker knows this version again", "by": "the sweeper"}
+    waits.resolve(tx, case, KNOWN_AGAIN, told)
     return True
 
 

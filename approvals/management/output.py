@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +29,16 @@ from django.db import connections
 from approvals.errors import ApprovalsError
 from approvals.management.text import clean, fields
 
-MANAGE = "manage.py"
+
+def _started_as() -> str:
+    """The words before a command's name, to be pasted where this process was started."""
+    python, script = sys.executable, sys.argv[0] if sys.argv[0].endswith("manage.py") else "manage.py"
+    with suppress(OSError):  # the working directory may be gone
+        python = min(os.path.relpath(python), python, key=len)
+    return f"{shlex.quote(python)} {shlex.quote(script)}"
+
+
+MANAGE = _started_as()
 FAILED, WRONG = 1, 2
 INTERRUPTED = 130
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 
 from approvals.errors import NotFound
+from approvals.management.output import MANAGE
 
 
 def find(name: str | None) -> Any:
@@ -17,6 +18,6 @@ def find(name: str | None) -> Any:
     account = model._default_manager.filter(**{model.USERNAME_FIELD: name}).first()
     if account is None:
         raise NotFound(
-            "There is no account of this name", user=name, next="manage.py createsuperuser, or the admin"
+            "There is no account of this name", user=name, next=f"{MANAGE} createsuperuser, or the admin"
         )
     return account

@@ -105,7 +105,11 @@ def whole(run: Json, now: datetime) -> Iterator[str]:
 def _wait(wait: Json, now: datetime) -> Iterator[str]:
     yield f"  {wait['kind']} {clean(wait['name'])}"
     about = [("opened", when(wait["opened_at"], now)), ("until", when(wait["expires_at"], now))]
-    about += [("title", wait.get("title", "")), ("next", next_for(wait))]
+    if wait["kind"] == "reconciliation":
+        about += [("reason", wait["sentence"]), ("message", (wait["case"] or {}).get("message", ""))]
+        about += [("next", f"{MANAGE} reconciliation show {wait['id']}")]
+    else:
+        about += [("title", wait.get("title", "")), ("next", next_for(wait))]
     yield from fields(about, indent="    ")
 
 
@@ -178,8 +182,11 @@ def approvals(found: Json, now: datetime, *, everything: bool) -> Iterator[str]:
     ]
     yield from table(("id", "title", "status", "quorum", "policy", "until"), rows)
     yield from more(found)
-    if not everything:
-        yield f"Look at one before you decide: {MANAGE} approvals show ID"
+    if waiting := [a for a in found["items"] if a["status"] == "open"]:
+        yield f"\nLook at one before you decide ({MANAGE} approvals show ID); then, as one of its reviewers:"
+    for each in waiting:
+        yield f"  {clean(each['title'])}"
+        yield f"    {next_for(each)}"
 
 
 def _quorum(approval: Json) -> str:
@@ -258,16 +265,19 @@ def cases(found: Json, now: datetime, *, everything: bool) -> Iterator[str]:
         yield "No case was ever opened." if everything else "No run waits for an operator."
         return
     rows = [
-        (c["id"], c["name"], c["outcome"] or c["status"], c["run_id"], when(c["opened_at"], now))
+        (c["id"], c["sentence"], c["outcome"] or c["status"], c["run_id"], when(c["opened_at"], now))
         for c in found["items"]
     ]
-    yield from table(("id", "case", "status", "run", "opened"), rows)
+    yield from table(("id", "what happened", "status", "run", "opened"), rows)
     yield from more(found)
+    if not everything:
+        yield f"Look at one before you settle it: {MANAGE} reconciliation show ID"
 
 
 def case(found: Json, now: datetime) -> Iterator[str]:
     """A case: what is known, the effect it is about, and how it can be settled."""
     yield f"Case {found['id']}: {found['name']} ({found['outcome'] or found['status']})"
+    yield f"  {clean(found['sentence'])}"
     about = [("run", found["run_id"]), ("opened", when(found["opened_at"], now))]
     about += [(clean(k), v if isinstance(v, str) else shown(v)) for k, v in (found["case"] or {}).items()]
     yield from fields(about)

@@ -22,6 +22,9 @@ _WORDS = {
     "run.complete": "completed",
     "run.fail": "failed",
     "run.cancel": "cancelled",
+    "run.cancel_asked": "asked to cancel, at its next boundary",
+    "run.pause_asked": "asked to pause, at its next boundary",
+    "run.unwind": "taken up to settle what is in doubt, before it is cancelled",
     "step.complete": "done",
     "step.fail": "failed",
     "transaction.complete": "committed",
@@ -30,8 +33,8 @@ _WORDS = {
     "effect.dispatch": "sent",
     "effect.redispatch": "sent again, under the same key",
     "effect.doubt": "outcome unknown",
-    "effect.confirm": "looked up: it is there",
-    "effect.disprove": "looked up: it is not there",
+    "effect.confirm": "looked up: it did happen",
+    "effect.disprove": "looked up: it did not happen",
     "effect.commit": "receipt stored",
     "effect.not_sent": "certainly not sent",
     "effect.refuse": "the peer refused",
@@ -45,8 +48,20 @@ _WORDS = {
     "wait.expire": "expired",
     "wait.cancel": "no longer waited for",
     "wait.invalidate": "approval void",
+    "wait.withdraw": "a decision was withdrawn",
+    "approval.deny": "the policy denies it",
     "message.keep": "a message came early, kept",
+    "message.refuse": "a message came that does not fit",
 }
+# What an operator said of an effect; what a look-up or a read-back found stands above.
+_SAID = {
+    "effect.confirm": "it did happen",
+    "effect.disprove": "it did not happen",
+    "effect.verify": "the receipt is right",
+    "effect.accept": "what is there is right",
+    "effect.redo": "to be done again, under a new key",
+}
+_NOBODY = ("look-up", "read-back")
 _WHY = ("why", "reason", "message")
 
 
@@ -74,5 +89,13 @@ def _told(entry: Mapping[str, Any]) -> str:
             return f"resolved: {data['outcome']}"
         case "wait.open" if data.get("wait"):
             return f"waits ({data['wait']})"
+    if kind in _SAID and data.get("by", _NOBODY[0]) not in _NOBODY:
+        return _by_an_operator(_SAID[kind], str(data["by"]), str(data.get("note", "")))
     why = next((str(data[key]) for key in _WHY if data.get(key)), "")
     return f"{words}: {why}" if why else words
+
+
+def _by_an_operator(said: str, by: str, note: str) -> str:
+    name, _, told = by.partition(": ")
+    note = note or told
+    return f"{name}: {said} ({note})" if note else f"{name}: {said}"

@@ -37,8 +37,7 @@ def choose(policy: Policy, facts: Facts) -> Verdict:
             reason = f"{told} could not be evaluated, because {error}; so it denies."
             return Verdict("denied", index, (), reason)
         if not rule.automatic:
-            asked = " and ".join(f"{s.needed} of {', '.join(s.sources)}" for s in rule.stages)
-            return Verdict("ask", index, rule.stages, f"{told} asks {asked}.")
+            return Verdict("ask", index, rule.stages, f"{told} asks {_asked(rule.stages)}.")
         risk = "low" if facts.effect is None else facts.effect.get("risk")
         if risk not in ("low", "medium"):
             found = "high" if risk == "high" else "not known"
@@ -47,6 +46,10 @@ def choose(policy: Policy, facts: Facts) -> Verdict:
         return Verdict("automatic", index, (), f"{told} allows this without a person.")
     reason = f"Policy {policy.slug}: none of its {len(policy.rules)} rules matches; so it denies."
     return Verdict("denied", None, (), reason)
+
+
+def _asked(stages: Sequence[Stage]) -> str:
+    return " and ".join(f"{s.needed} of {', '.join(s.sources)}" for s in stages)
 
 
 def _condition(rule: Rule) -> str:
@@ -133,11 +136,14 @@ def revalidate(
     editors: frozenset[str],
     approved_at: datetime | None,
     now: datetime,
+    loaded_since: bool = False,
 ) -> Revalidation:
     """Whether what was approved may go out now: the policy as it was and as it is must both hold.
 
-    `people` are the reviewers as they are now, by id; one who is absent from it has left."""
-    versions = [(pinned, choose(pinned, facts), "as it was when this was asked")]
+    `people` are the reviewers as they are now, by id; one who is absent from it has left. `loaded_since`:
+    nobody was asked under this policy, because it did not hold for this when the others were."""
+    then = "was loaded since" if loaded_since else "as it was when this was asked"
+    versions = [(pinned, choose(pinned, facts), then)]
     if current != pinned:
         versions.append((current, choose(current, facts), "as it is now"))
     for _, verdict, label in versions:
@@ -150,6 +156,9 @@ def revalidate(
     for policy, verdict, label in asking:
         may = {i: judge(policy, verdict.stages, person) for i, person in people.items()}
         problem = _shortfall(verdict.stages, votes, may)
+        if problem and loaded_since:
+            reason = f"Policy {policy.slug}, loaded since, asks for {_asked(verdict.stages)}; nobody was asked yet."
+            return Revalidation(False, reason, False)
         if problem:
             reason = f"The approval does not hold under policy {policy.slug} {label}: {problem}."
             return Revalidation(False, reason, False)

@@ -23,6 +23,7 @@ from approvals.states import RUN_FINAL, WaitKind, WaitStatus
 from approvals.transitions import Transaction, locked, waits
 
 OUTCOMES = ("approved", "rejected", "changes_requested")
+_EXCLUDED = {"asked for it": "requester", "started the run": "starter", "edited it": "editor"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +163,12 @@ def _take(
         facts.read(approval.policy), stages, person, requester=who, starter=who, editors=frozenset()
     )
     if not eligible.ok:
-        reason = f"{person.username} {eligible.reason}"
-        return DecisionRefused(reason, wait=approval.pk, actor=person.username, policy=approval.policy.slug)
+        slug, excluded = approval.policy.slug, _EXCLUDED.get(eligible.reason)
+        rule = f"policy {slug} excludes the {excluded}" if excluded else f"policy {slug}"
+        reason = f"{person.username} may not decide this: {person.username} {eligible.reason} ({rule})"
+        return DecisionRefused(
+            f"{reason}. Nothing was changed.", wait=approval.pk, actor=person.username, policy=slug
+        )
     if (own := _own(approval, said, actor)) is not None:
         return AlreadyDecided(
             "You decided this already", wait=approval.pk, by=own.reviewer_name, at=own.at, outcome=own.outcome

@@ -119,7 +119,9 @@ def _settle_effect(
     if resolution == "confirm" and effect.status == EffectStatus.IN_DOUBT:
         if receipt is None:
             raise InvalidInput(
-                "To confirm, give the external id that the peer shows for it", effect=effect.pk
+                "To confirm, give the external id that the peer shows for it",
+                effect=effect.pk,
+                missing="external_id",
             )
         effects.confirm(tx, effect, receipt, by=f"{by}: {note}")
     elif resolution == "confirm" and effect.status in EFFECT_DONE:

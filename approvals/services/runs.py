@@ -258,6 +258,13 @@ def resume(run_id: UUID, *, actor: Any) -> None:
         if tx.run.status == RunStatus.RUNNING and tx.run.pause_requested_at is not None:
             tx.set(pause_requested_at=None)
             return
+        if tx.run.status != RunStatus.PAUSED:
+            raise IllegalTransition(
+                f"Only a paused run can be resumed, and this one is {tx.run.status}; nothing was changed",
+                run=run_id,
+                status=tx.run.status,
+                needed=RunStatus.PAUSED.value,
+            )
         runs.resume(tx, actor=name_of(actor))
 
 

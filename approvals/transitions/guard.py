@@ -58,7 +58,8 @@ def check(tx: Transaction, effect: Effect, workflow_version: int) -> Guarded:
     for version in current:
         then = old.get((version.slug, before.get(version.slug, version.version)), version)
         approval = held.get(version.slug)
-        result = _revalidate(tx, effect, approval, facts.read(then), facts.read(version))
+        since = version.slug not in before and approval is None
+        result = _revalidate(tx, effect, approval, facts.read(then), facts.read(version), loaded_since=since)
         problem = _unusable(approval, effect, workflow_version) if approval is not None else ""
         if result.denied or problem or not result.ok:
             refused.append(Guarded(ok=False, reason=problem or result.reason, denied=result.denied))
@@ -98,7 +99,13 @@ def _unusable(approval: Approval, effect: Effect, workflow_version: int) -> str:
 
 
 def _revalidate(
-    tx: Transaction, effect: Effect, approval: Approval | None, then: policy.Policy, now: policy.Policy
+    tx: Transaction,
+    effect: Effect,
+    approval: Approval | None,
+    then: policy.Policy,
+    now: policy.Policy,
+    *,
+    loaded_since: bool,
 ) -> policy.Revalidation:
     said = waits.decisions(approval) if approval else []
     return policy.revalidate(
@@ -112,6 +119,7 @@ def _revalidate(
         editors=frozenset(),
         approved_at=approval.wait.closed_at if approval else None,
         now=tx.now,
+        loaded_since=loaded_since,
     )
 
 

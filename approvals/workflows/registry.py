@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import autodiscover_modules
 
 from approvals.errors import InvalidWorkflow, UnknownVersion, UnknownWorkflow
@@ -129,7 +130,11 @@ def _check(fn: Callable[..., Any], name: str, version: int) -> None:
 def get(name: str) -> Workflow[Any, Any]:
     """The version that new runs start at. Raises UnknownWorkflow."""
     if not (versions := _workflows.get(name)):
-        raise UnknownWorkflow(workflow=name, registered=", ".join(sorted(_workflows)) or "none")
+        raise UnknownWorkflow(
+            workflow=name,
+            registered=", ".join(sorted(_workflows)) or "none",
+            next="name the module that registers it in WORKFLOW_MODULES",
+        )
     return versions[max(versions)]
 
 
@@ -161,10 +166,19 @@ def all_current() -> list[Workflow[Any, Any]]:
 
 
 def autodiscover() -> None:
-    """Imports the `workflows` modules of installed apps, and WORKFLOW_MODULES."""
+    """Imports the `workflows` modules of installed apps, and WORKFLOW_MODULES.
+
+    Raises ImproperlyConfigured for one of these that cannot be imported.
+    """
     autodiscover_modules("workflows")
     for module in getattr(settings, "WORKFLOW_MODULES", ()):
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except (ImportError, SyntaxError) as error:
+            raise ImproperlyConfigured(
+                f"WORKFLOW_MODULES names {module}, which cannot be imported: {type(error).__name__}: {error}. Mend "
+                "the module, its name, or PYTHONPATH; or take it out of WORKFLOW_MODULES."
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

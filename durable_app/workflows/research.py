@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Annotated, Literal
 
 from django.utils.text import slugify
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from approvals import Check, Context, Diff, Evidence, Object, Receipt, StoredFile, Text, workflow
 from approvals.errors import EffectRefused, NotApproved, PolicyDenied, StepFailed
@@ -36,6 +36,8 @@ Address = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=254)]
 
 class ResearchRequest(BaseModel):
     """What to make an inventory of, and whom to tell."""
+
+    model_config = ConfigDict(extra="forbid")  # a misspelt field would be a default, unnoticed
 
     folder: str | None = None  # CSV, JSON and TXT files; without one: the Python distributions installed here
     title: str = Field("Installed packages", max_length=100, pattern=r"^[^\r\n]*\S[^\r\n]*$")

@@ -121,7 +121,8 @@ def test_the_requester_cannot_approve(browser: Any, who: Any) -> None:
     requester = browser(who.requester)
     assert "You cannot decide this: rita asked for it." in words(requester.get(url(approval)))
     answer = decide(requester, approval)
-    assert answer.status_code == 422 and "You cannot decide this: rita asked for it." in words(answer)
+    assert answer.status_code == 422
+    assert "rita may not decide this: rita asked for it (policy one-reviewer excludes" in words(answer)
     assert not Decision.objects.exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from approvals.models import Decision
+from approvals.models import Approval, Decision
 from approvals.services import runs
 from approvals.testing import People, assert_invariants, drive
 from tests.commands.conftest import Manage
@@ -29,9 +29,10 @@ def test_nothing_to_decide(manage: Manage) -> None:
 
 
 def test_show_list_and_the_line_to_decide_with(manage: Manage, asked: dict[str, str]) -> None:
-    assert "Order A" in manage("approvals", "list").out
+    listed = manage("approvals", "list").out
     shown = manage("approvals", "show", asked["id"])
     line = f"approvals decide {asked['id']} --as USER --outcome approved --digest {asked['digest']}"
+    assert "Order A" in listed and f"python manage.py {line}" in listed
     assert line in shown.out and '"sku": "A"' in shown.out and "one-reviewer v1" in shown.out
     assert line in manage("runs", "show", asked["run_id"]).out
     assert manage("approvals", "show", asked["id"], "--json").document["quorum"] == {"needed": 1, "got": 0}
@@ -94,7 +95,13 @@ def test_a_refused_decision(manage: Manage, asked: dict[str, str], change: dict[
 
 def test_why_the_requester_may_not_decide(manage: Manage, asked: dict[str, str]) -> None:
     decide = ("approvals", "decide", asked["id"], "--as", "rita", "--digest", asked["digest"])
-    assert "rita asked for it" in manage(*decide, "--outcome", "approved").err
+    told = "rita may not decide this: rita asked for it (policy one-reviewer excludes the requester). Nothing was"
+    assert told in manage(*decide, "--outcome", "approved").err
+
+
+def test_what_is_asked_again_says_why(manage: Manage, asked: dict[str, str]) -> None:
+    Approval.objects.update(summary="Asked again: vera left.")
+    assert "Asked again: vera left." in manage("approvals", "show", asked["id"]).out
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,30 @@ def test_what_is_unsafe(manage: Manage, settings: Any, monkeypatch: pytest.Monke
 def test_what_is_broken(
     manage: Manage, settings: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    settings.DATA_DIR = tmp_path / "none"
+    settings.DATA_DIR = tmp_path / "file"
+    settings.DATA_DIR.touch()
     monkeypatch.setattr(queries, "pending_migrations", lambda: ["approvals.0009_x"])
     found = manage("doctor", "--json")
     assert found.code == 1 and found.document["ok"] is False
     broken = {c["name"]: c for c in found.document["checks"] if c["level"] == "broken"}
     assert broken.keys() == {"migrations", "data directory"}
-    assert broken["migrations"]["next"] == "manage.py migrate"
+    assert broken["migrations"]["next"].endswith("manage.py migrate")
+
+
+def test_a_folder_that_is_not_there_yet(manage: Manage, settings: Any, tmp_path: Any) -> None:
+    settings.DATA_DIR = tmp_path / "not" / "yet"
+    checks = {c["name"]: c for c in manage("doctor", "--json").document["checks"]}
+    assert (
+        checks["data directory"]["level"] == "ok"
+        and "does not exist yet" in checks["data directory"]["found"]
+    )
+    assert not settings.DATA_DIR.exists()
+
+
+@pytest.mark.parametrize("key", ["k3" * 24, "abcd" * 20])
+def test_a_weak_key(manage: Manage, settings: Any, key: str) -> None:
+    settings.SECRET_KEY = key
+    assert levels(manage)["SECRET_KEY"] == "unsafe"
 
 
 def test_no_password_is_shown(manage: Manage, settings: Any) -> None:

@@ -32,7 +32,10 @@ def test_no_cases(manage: Manage) -> None:
 
 
 def test_a_case_is_shown_and_settled(manage: Manage, case: dict[str, str]) -> None:
-    assert case["id"] in manage("reconciliation", "list").out
+    sentence = "It is not known whether “send” (commands.lose) happened."
+    listed, run = manage("reconciliation", "list").out, manage("runs", "show", case["run_id"]).out
+    assert case["id"] in listed and sentence in listed
+    assert sentence in run and f"manage.py reconciliation show {case['id']}" in run
     shown = manage("reconciliation", "show", case["id"])
     assert "commands.lose" in shown.out and "--resolution confirm|disprove|fail" in shown.out
     settled = manage(*resolve(case["id"], **{"external-id": "X1", "evidence": '{"seen": true}'}), "--json")
@@ -44,6 +47,7 @@ def test_a_case_is_shown_and_settled(manage: Manage, case: dict[str, str]) -> No
     }
     drive()
     assert manage("runs", "show", case["run_id"], "--json").document["output"] == "X1"
+    assert "olaf: it did happen (seen in the shop)" in manage("runs", "show", case["run_id"]).out
     again = manage(*resolve(case["id"]), "--json")
     assert again.code == 1 and again.error["code"] == "already_decided"
     assert_invariants()
@@ -55,6 +59,10 @@ def test_a_worker_is_asked_to_look(manage: Manage, case: dict[str, str]) -> None
     drive()
     probe = manage("reconciliation", "show", case["id"], "--json").document["case"]["probe"]
     assert "cannot be looked up" in probe["problem"]
+
+
+def test_to_confirm_names_what_is_missing(manage: Manage, case: dict[str, str]) -> None:
+    assert "--external-id" in manage(*resolve(case["id"])).err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from approvals.management.timeline import timeline
 from approvals.services import runs
 from approvals.testing import People, drive
 from tests.commands.conftest import Manage
@@ -153,3 +154,28 @@ def test_what_others_wrote_cannot_move_the_cursor(manage: Manage) -> None:
     for shown in (manage("runs", "show", run["id"]).out, manage("approvals", "list").out):
         assert "\x1b" not in shown and "\u202e" not in shown
         assert r"\x1b[2Jx\u202ey" in shown
+
+
+def test_a_refusal_says_what_is_needed(manage: Manage) -> None:
+    run = str(runs.start(doubling, 1).id)
+    drive()
+    told = manage("runs", "resume", run)
+    assert told.code == 1 and "Only a paused run can be resumed, and this one is completed" in told.err
+    assert "WORKFLOW_MODULES" in manage("runs", "start", "nope").err
+
+
+def test_a_stop_that_was_asked_for_in_words(manage: Manage) -> None:
+    entry = {
+        "at": "2026-11-29T12:00:00+00:00",
+        "name": "",
+        "kind": "run.cancel_asked",
+        "data": {"reason": "no"},
+    }
+    (line,) = timeline([entry])
+    assert "asked to cancel, at its next boundary: no" in line
+    looked = {**entry, "kind": "effect.disprove", "data": {"by": "look-up"}}
+    said = {**entry, "kind": "effect.disprove", "data": {"by": "olaf: I rang: nothing there"}}
+    assert [line.rpartition("  ")[2] for line in timeline([looked, said])] == [
+        "looked up: it did not happen",
+        "olaf: it did not happen (I rang: nothing there)",
+    ]

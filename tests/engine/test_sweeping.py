@@ -352,6 +352,27 @@ def test_a_known_version_keeps_no_unknown_one_from_being_shown() -> None:
     assert status(known) == "pending" and case(unknown).name == "version unknown"
 
 
+def test_a_version_that_is_known_again_wakes_its_runs_and_no_others() -> None:
+    back, gone = runs.start(naps, 1), runs.start(naps, 1)
+    Run.objects.filter(pk=gone.id).update(version=9)
+    time_machine.shift(timedelta(seconds=61))
+    other = leases.Lease(known=[("odd", 1)])
+    assert sweeper._strand() == 2 and sweeper._heal() == 0
+    assert {case(back).name, case(gone).name} == {"version unknown"}
+    other.release()
+    knows = leases.Lease(known=[("sweeping.naps", 1)])
+    assert (sweeper._heal(), sweeper._heal()) == (1, 0)
+    knows.release()
+    assert (status(back), status(gone)) == ("pending", "suspended")
+    assert Wait.objects.get(run=back.id).outcome == "known again" and case(gone).status == "open"
+    Run.objects.filter(pk=gone.id).update(version=1)
+    drive()
+    time_machine.shift(timedelta(seconds=2))
+    drive()
+    assert (status(back), status(gone)) == ("completed", "completed")
+    assert_invariants()
+
+
 def test_an_outbox_row_that_fails_is_kept_and_tried_less_and_less_often() -> None:
     outbox.put(Outbox.Kind.CHILD_ENDED, clock.new_id())
     outbox.put(Outbox.Kind.CANCEL_CHILD, clock.new_id())

@@ -83,7 +83,9 @@ def test_switches_numbers_and_lists(monkeypatch):
     assert (environment.boolean("X"), environment.integer("X", 4), environment.names("X")) == (False, 4, ())
 
 
-@pytest.mark.parametrize("key", ["", environment.DEVELOPMENT_KEY, "django-insecure-abc"])
+@pytest.mark.parametrize(
+    "key", ["", environment.DEVELOPMENT_KEY, "django-insecure-abc", "nineteen-characters"]
+)
 def test_without_debug_a_weak_key_is_refused(key, monkeypatch, tmp_path):
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
     monkeypatch.setenv("SECRET_KEY", key)
@@ -113,3 +115,42 @@ def test_a_process_without_a_key_ends_with_one_sentence(tmp_path):
     assert ended.stdout == ""
     assert ended.stderr.startswith("manage.py: SECRET_KEY is unset")
     assert ended.stderr.count("\n") == 1
+
+
+def test_wrong_addresses_and_names_are_refused(monkeypatch):
+    for name, read, wrong in (
+        ("PUBLIC_URL", environment.public_url, ("durable.example.org", "ftp://x", "https://", "http://x:y")),
+        ("REDIS_URL", environment.redis_url, ("http://x", "localhost:6379", "redis://x:y")),
+        ("LOG_LEVEL", environment.log_level, ("LOUD",)),
+    ):
+        for value in wrong:
+            monkeypatch.setenv(name, value)
+            with pytest.raises(ImproperlyConfigured, match=name):
+                read()
+    monkeypatch.setenv("PUBLIC_URL", "https://durable.example.org/")
+    monkeypatch.setenv("REDIS_URL", "unix:///run/redis.sock?db=1")
+    monkeypatch.setenv("LOG_LEVEL", "debug")
+    assert environment.public_url() == "https://durable.example.org"
+    assert environment.redis_url() == "unix:///run/redis.sock?db=1" and environment.log_level() == "DEBUG"
+
+
+@pytest.mark.parametrize(
+    ("options", "more", "told"),
+    [
+        ((), {"WORKFLOW_MODULES": "no.such"}, "WORKFLOW_MODULES names no.such, which cannot be imported"),
+        ((), {"DATABASE_URL": "postgresql://a@127.0.0.1:1/b"}, "the database cannot be used: "),
+        (("-S",), {}, "this Python has no Django. Use .venv/bin/python manage.py, or make up."),
+    ],
+)
+def test_what_an_operator_must_mend_is_one_sentence(tmp_path, options, more, told):
+    env = {
+        "PATH": os.environ["PATH"],
+        "DATA_DIR": str(tmp_path),
+        "SECRET_KEY": "0123456789abcdef" * 4,
+        **more,
+    }
+    manage = Path(environment.BASE_DIR) / "manage.py"
+    command = [sys.executable, *options, manage, "migrate"]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"manage.py: {told}") and "Traceback" not in ended.stderr

@@ -26,3 +26,9 @@ def test_static_files_come_in_one_piece(client):
     assert answer["Content-Type"].startswith("text/css")
     again = client.get("/static/admin/css/base.css", headers={"If-None-Match": answer["ETag"]})
     assert (again.status_code, again.content, again.get("Content-Type")) == (304, b"", None)
+
+
+def test_the_root_leads_to_the_admin(client):
+    answer = client.get("/")
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
+    assert client.post("/").status_code == 405

@@ -103,6 +103,13 @@ def test_exclusions_hold_at_dispatch(keys: dict[str, Any], told: str) -> None:
     assert check(asking(1, "group:finance", exclude=[]), **keys).ok
 
 
+def test_a_policy_that_was_loaded_since_asks_for_itself() -> None:
+    found = refused(check(TWO, votes=(), approved_at=None, loaded_since=True))
+    assert found == "Policy refunds, loaded since, asks for 2 of group:finance; nobody was asked yet."
+    denied = check(DENY, votes=(), approved_at=None, loaded_since=True)
+    assert denied.denied and denied.reason.endswith("(The policy was loaded since.)")
+
+
 def test_stricter_now() -> None:
     assert "policy refunds as it is now: it has 1 of 2 needed approvals." in refused(check(ONE, TWO))
     assert check(ONE, TWO, votes=BOTH_SAID_YES).ok

@@ -115,3 +115,8 @@ def test_every_title_has_an_address(title: str, slug: str) -> None:
 def test_requests_that_cannot_be_met(odd: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         ResearchRequest.model_validate(odd)
+
+
+def test_a_request_with_a_field_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValidationError, match="titel"):
+        ResearchRequest.model_validate({"titel": "Set"})

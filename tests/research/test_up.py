@@ -74,9 +74,11 @@ def test_a_process_that_will_not_end_is_killed() -> None:
 
 def test_what_is_printed() -> None:
     told = up.greeting(
-        "http://127.0.0.1:8000", [LogIn("vera", "reviewers", "pass-word"), LogIn("sam", "reviewers", "")]
+        "http://127.0.0.1:8000",
+        [LogIn("vera", "reviewers", "pass-word"), LogIn("rita", "requesters", "x", sees_admin=False)],
     )
     assert "http://127.0.0.1:8000/admin/" in told
     assert "vera   pass-word" in told
-    assert "sam    (its own password)" in told
+    assert "requesters (command line only)" in told
+    assert "sam    (its own password)" in up.greeting("http://x", [LogIn("sam", "reviewers", "")])
     assert "runs start research-and-publish" in told

@@ -122,6 +122,12 @@ def _redis() -> Iterator[Check]:
 
 
 def _data_dir() -> Iterator[Check]:
+    folder = settings.DATA_DIR
+    if not folder.exists():
+        above = next(parent for parent in folder.parents if parent.exists())
+        if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+            yield Check("data directory", "ok", f"{folder} does not exist yet; its first use makes it")
+            return
     try:
         with tempfile.TemporaryFile(dir=settings.DATA_DIR):
             yield Check("data directory", "ok", f"{settings.DATA_DIR} can be written")
@@ -134,9 +140,9 @@ def _safety() -> Iterator[Check]:
         ("DEBUG", lambda: settings.DEBUG, "on: errors show everything", "unset DEBUG"),
         (
             "SECRET_KEY",
-            lambda: settings.SECRET_KEY.startswith(WEAK_KEYS),
-            "a default: anyone can forge a log-in",
-            "set it: openssl rand -base64 48",
+            lambda: _is_weak(settings.SECRET_KEY),
+            "a default, or under 50 characters, or of few different ones: a log-in can be forged",
+            "set it to a long random text: openssl rand -base64 48",
         ),
         (
             "faults",
@@ -147,6 +153,10 @@ def _safety() -> Iterator[Check]:
     ]
     for name, is_unsafe, found, next_ in looked:
         yield Check(name, "unsafe", found, next_) if is_unsafe() else Check(name, "ok", "safe")
+
+
+def _is_weak(key: str) -> bool:
+    return key.startswith(WEAK_KEYS) or len(key) < 50 or len(set(key)) < 5
 
 
 def _first_line(error: Exception) -> str:

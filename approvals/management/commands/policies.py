@@ -79,20 +79,20 @@ def _loaded(found: Json, change: list[str]) -> Iterator[str]:
 
 
 def _listed(found: Json) -> Iterator[str]:
-    if not found["items"]:
-        yield f"No policy is loaded (one-reviewer always exists). Load one: {MANAGE} policies load FILE"
-        return
     rows = [
         (
             p["slug"],
             f"v{p['version']}",
             ", ".join(p["body"]["effects"]),
             p["author"] or "",
-            p["created_at"][:19],
+            (p["created_at"] or "")[:19],
         )
         for p in found["items"]
     ]
     yield from table(("policy", "version", "effects that need it", "loaded by", "at (UTC)"), rows)
+    yield f"One in full: {MANAGE} policies show SLUG"
+    if len(rows) == 1:
+        yield f"Only the one that always exists. Load another: {MANAGE} policies load FILE"
 
 
 def _whole(one: Json) -> Iterator[str]:

@@ -9,9 +9,10 @@ from itertools import chain
 from django.core.management.base import CommandParser
 
 from approvals import clock, queries
+from approvals.errors import InvalidInput
 from approvals.management import reports
 from approvals.management.arguments import add_paging, add_person, identifier, json_value, page
-from approvals.management.output import Answer, VerbCommand, WrongCall
+from approvals.management.output import MANAGE, Answer, VerbCommand, WrongCall
 from approvals.management.people import find
 from approvals.services import reconciliation
 
@@ -54,18 +55,23 @@ class Command(VerbCommand):
     def resolve(self, options: Namespace) -> Answer:
         if not isinstance(options.evidence, dict | None):
             raise WrongCall("--evidence is a JSON object", found=type(options.evidence).__name__)
-        reconciliation.resolve(
-            options.id,
-            actor=find(options.person),
-            resolution=options.resolution,
-            note=options.note,
-            external_id=options.external_id,
-            checksum=options.checksum,
-            evidence=options.evidence,
-        )
+        try:
+            reconciliation.resolve(
+                options.id,
+                actor=find(options.person),
+                resolution=options.resolution,
+                note=options.note,
+                external_id=options.external_id,
+                checksum=options.checksum,
+                evidence=options.evidence,
+            )
+        except InvalidInput as error:
+            if error.values.get("missing") == "external_id":
+                error.values["next"] = "the same command with --external-id X"
+            raise
         return Answer(queries.case(options.id), [f"Settled by {options.person}: {options.resolution}."])
 
     def look(self, options: Namespace) -> Answer:
         reconciliation.ask_to_look(options.id, actor=find(options.person))
-        said = f"Asked. A worker looks it up; then: manage.py reconciliation show {options.id}"
+        said = f"Asked. A worker looks it up; then: {MANAGE} reconciliation show {options.id}"
         return Answer(queries.case(options.id), [said])
