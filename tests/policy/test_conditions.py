@@ -167,10 +167,10 @@ def test_large_values_are_refused(value: Any) -> None:
 
 
 def test_fifty_thousand_keys_and_two_megabytes_are_fine() -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     assert holds("action.k7 == 7", {f"k{i}": i for i in range(50_000)})
     assert holds("size(action.s) == 2000000", {"s": "x" * 2_000_000})
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 def test_lists_within_lists_have_a_budget() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import smtplib
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from django.core import mail
 from django.core.files.storage import default_storage
 from django.core.mail.backends.locmem import EmailBackend
 
-from approvals.errors import DecisionRefused
+from approvals.errors import Crashed, DecisionRefused
+from approvals.faults import POINTS
 from approvals.models import Wait
-from approvals.services import policies, runs
+from approvals.services import policies, reconciliation, runs
 from approvals.testing import People, assert_invariants, clock, crash_at, decide, drive, pending, people
 from durable_app.seed import POLICIES
 from durable_app.workflows import objects
@@ -155,6 +157,37 @@ def test_crash_after_the_peer_acted(folder: Path, team: People, nth: int) -> Non
         decide(run, team.reviewers[0], "approved")
         drive()
     assert report(run).outcome == "published"
+    assert len(drafts()) == 1
+    assert len(mail.outbox) == 1
+    assert_invariants()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_crash_anywhere_repeats_nothing(folder: Path, team: People, point: str, nth: int) -> None:
+    run = start(folder, team)
+    with crash_at(f"{point}:{nth}"), suppress(Crashed):
+        drive()
+        if pending(run):
+            decide(run, team.reviewers[0], "approved")
+            drive()
+    for _ in range(4):
+        drive()
+        if pending(run):
+            decide(run, team.reviewers[0], "approved")
+            drive()
+        clock.shift(timedelta(minutes=1))
+        for case in Wait.objects.filter(run=run.id, kind="reconciliation", status="open"):
+            assert case.name == "in doubt"  # the mail, which cannot be asked
+            answer: dict[str, Any] = (
+                {"resolution": "confirm", "external_id": "seen"}
+                if mail.outbox
+                else {"resolution": "disprove"}
+            )
+            reconciliation.resolve(case.pk, actor=team.operator, note="I looked", **answer)
+    ended = report(run)
+    assert ended.outcome == "published"
+    assert objects.checksum(ADDRESS) == objects.checksum(ended.draft) == ended.sha256
     assert len(drafts()) == 1
     assert len(mail.outbox) == 1
     assert_invariants()
