@@ -144,10 +144,6 @@ class Worker:
         """Whether it was told to stop."""
         return self._stopping.is_set()
 
-    def idle(self) -> bool:
-        """Whether it holds nothing and found nothing at its last look."""
-        return not self._claimed
-
     def _guarded(self, loop: Callable[[], None]) -> None:
         """A loop that the database interrupts starts again; the others of this worker go on."""
         pause = _RESTART_SECONDS
