@@ -197,6 +197,9 @@ class PermissionRefused(ServiceError):
 class InvalidInput(ServiceError):
     """The value does not fit its schema."""
 
+    located: tuple[tuple[tuple[str | int, ...], str], ...] = ()
+    """What is wrong where, if it is known: keys and numbers that lead there, and what is needed."""
+
 
 class UnknownWorkflow(ServiceError):
     """No workflow of this name is registered here."""

@@ -46,6 +46,46 @@ def person(account: Any) -> policy.Person | None:
     return people([account.pk]).get(str(account.pk)) if account is not None else None
 
 
+def present(account: Any) -> policy.Person:
+    """The person behind a request, whose account row was read for it just now. Two queries."""
+    granted = Permission.objects.filter(Q(user=account) | Q(group__user=account)).distinct()
+    return policy.Person(
+        str(account.pk),
+        account.get_username(),
+        account.is_active,
+        frozenset(Group.objects.filter(user=account).values_list("name", flat=True)),
+        frozenset(
+            f"{app}.{name}" for app, name in granted.values_list("content_type__app_label", "codename")
+        ),
+    )
+
+
+def is_operator(account: Any, person: policy.Person) -> bool:
+    """Whether they see everything: holders of `approvals.operate`, and superusers."""
+    return bool(account.is_superuser) or "approvals.operate" in person.permissions
+
+
+def may_start(account: Any, person: policy.Person, startable_by: Collection[str]) -> bool:
+    """Whether they start a workflow that names these groups: members do, and superusers.
+
+    Where it names none, staff and holders of `approvals.start` do.
+    """
+    if account.is_superuser:
+        return True
+    if startable_by:
+        return not person.groups.isdisjoint(startable_by)
+    return bool(account.is_staff) or "approvals.start" in person.permissions
+
+
+def sources(person: policy.Person) -> list[str]:
+    """Every term by which a policy may ask this person."""
+    return [
+        f"user:{person.username}",
+        *(f"group:{name}" for name in sorted(person.groups)),
+        *(f"permission:{name}" for name in sorted(person.permissions)),
+    ]
+
+
 def requester(run: Run) -> str | None:
     """The id of whoever asked for the run; None for the installation itself, and for a removed account."""
     return None if run.requester_id is None else str(run.requester_id)

@@ -30,6 +30,8 @@ class Limits:
     """How long no live worker may know a run's version, before an operator is asked."""
     body_bytes: int = 1_000_000
     """Of one request to the web."""
+    file_bytes: int = 20_000_000
+    """Of one file that somebody sends with a form."""
     map_items: int = 10_000
     """Of one ctx.map."""
 

@@ -77,6 +77,11 @@ def fitted(tree: Any, schema: Schema, *, told: str) -> Any:
     except jsonschema.ValidationError as error:
         quotes = error.message[:200] if not count_secrets(marked) else f"it fails {error.validator!r}"
         raise InvalidInput(told, field=error.json_path, problem=quotes) from None
+    except (
+        jsonschema.SchemaError
+    ) as error:  # an author's pattern may be in a dialect that only pydantic reads
+        problem = f"nothing can fit, because its schema is not valid: {error.message[:200]}"
+        raise InvalidInput(told, field="$", problem=problem) from None
     return marked
 
 

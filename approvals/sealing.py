@@ -79,18 +79,19 @@ def mask(text_or_obj: Any) -> Any:
 
     Takes the stored text, or what was read from it. Raises `ValueError` for a text that is no JSON.
     """
-    return _masked(json.loads(text_or_obj) if isinstance(text_or_obj, str) else text_or_obj)
+    return masked(json.loads(text_or_obj) if isinstance(text_or_obj, str) else text_or_obj)
 
 
-def _masked(value: Any) -> Any:
+def masked(value: Any) -> Any:
+    """The same of what was read already: a text is a text, whatever it looks like."""
     if isinstance(value, SECRETS):
         return MASKED
     if isinstance(value, Mapping):
         if len(value) == 1 and "$secret" in value:
             return MASKED
-        return {key: _masked(item) for key, item in value.items()}
+        return {key: masked(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_masked(item) for item in value]
+        return [masked(item) for item in value]
     return value
 
 

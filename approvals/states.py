@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal
 
@@ -126,6 +127,22 @@ STATUSES: dict[Machine, tuple[str, ...]] = {
 EVENTS: dict[Machine, tuple[str, ...]] = {
     machine: tuple(dict.fromkeys(event for _, event in table)) for machine, table in TABLES.items()
 }
+
+RESOLUTIONS: Mapping[str, tuple[str, ...]] = {
+    "in doubt": ("confirm", "disprove", "fail"),
+    "contradicted": ("accept", "confirm", "redo", "fail"),
+    "cannot tell": ("confirm", "resume", "fail"),
+    "crashed": ("resume", "fail"),
+    "replay diverged": ("resume", "fail"),
+    "no progress": ("resume", "fail"),
+    "version unknown": ("resume", "fail"),
+}
+"""How a reconciliation may be settled, by what is wrong."""
+
+
+def resolutions(why: str) -> tuple[str, ...]:
+    """How a case of this kind may be settled; of a kind that this code does not know, by what fits every run."""
+    return RESOLUTIONS.get(why, ("resume", "fail"))
 
 
 def next_state(machine: Machine, status: str | None, event: str) -> str | None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, ValidationError
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from approvals import clock
@@ -185,3 +188,28 @@ class Window(Admin[M]):
             return view(request, object_id)
 
         return guarded
+
+
+class WindowOfRuns(Window[M]):
+    """A window on rows that belong to a run each: they bring it along, and are found by its id or their own."""
+
+    ids: ClassVar[tuple[str, ...]] = ("pk", "run")
+    """Columns in which a whole id is looked for."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[M]:
+        return super().get_queryset(request).select_related("run")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[M], search_term: str
+    ) -> tuple[QuerySet[M], bool]:
+        if (identity := show.as_id(search_term)) is not None:
+            return queryset.filter(reduce(or_, (Q((column, identity)) for column in self.ids))), False
+        return super().get_search_results(request, queryset, search_term)
+
+    @admin.display(description="status", ordering="status")
+    def state(self, row: Any) -> SafeString:
+        return show.badge(row.status)
+
+    @admin.display(description="run", ordering="run")
+    def of_run(self, row: Any) -> SafeString:
+        return show.run_link(row.run_id, row.run.workflow)

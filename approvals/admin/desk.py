@@ -7,17 +7,18 @@ from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Case, OuterRef, QuerySet, Subquery, Value, When
+from django.db.models import Case, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 
-from approvals import queries
-from approvals.admin import cases, show
-from approvals.admin.base import UNPROCESSABLE, Section, Window
+from approvals.admin import show
+from approvals.admin.base import UNPROCESSABLE, Section, WindowOfRuns
 from approvals.admin.effects import side_by_side
 from approvals.admin.forms import ResolveForm, told
 from approvals.errors import ApprovalsError
 from approvals.models import Effect, Entry, Outbox, Reconciliation, Wait
+from approvals.queries import desk
+from approvals.queries.documents import about, sentence, with_about
 from approvals.services import reconciliation
 from approvals.states import WaitKind, WaitStatus
 
@@ -37,12 +38,8 @@ class OpenFilter(admin.SimpleListFilter):
         return queryset.exclude(status=WaitStatus.OPEN) if self.value() == "settled" else queryset
 
 
-def _about(row: Any) -> queries.About:
-    return queries.About(row.run.workflow, row.run.version, row.effect_name or "", row.effect_kind or "")
-
-
 @admin.register(Reconciliation)
-class ReconciliationAdmin(Window[Reconciliation]):
+class ReconciliationAdmin(WindowOfRuns[Reconciliation]):
     """Open cases first, the longest waiting at the top; each with a form for its operator."""
 
     list_display = ("what_happened", "state", "of_run", "since", "outcome")
@@ -54,41 +51,21 @@ class ReconciliationAdmin(Window[Reconciliation]):
     page_template = "admin/approvals/case_page.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reconciliation]:
-        effect = Effect.objects.filter(run=OuterRef("run"), position=OuterRef("position"))
-        return (
-            super()
-            .get_queryset(request)
-            .filter(kind=WaitKind.RECONCILIATION)
-            .select_related("run")
-            .annotate(
-                effect_name=Subquery(effect.values("name")[:1]),
-                effect_kind=Subquery(effect.values("kind")[:1]),
-            )
-        )
+        cases = super().get_queryset(request).filter(kind=WaitKind.RECONCILIATION)
+        return with_about(cases)
 
     def get_ordering(self, request: HttpRequest) -> Any:
         return (Case(When(status=WaitStatus.OPEN, then=Value(0)), default=Value(1)), "id")
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: Any, search_term: str
-    ) -> tuple[QuerySet[Reconciliation], bool]:
-        if (identity := show.as_id(search_term)) is not None:
-            return queryset.filter(pk=identity) | queryset.filter(run=identity), False
-        return super().get_search_results(request, queryset, search_term)
-
     @admin.display(description="what happened", ordering="name")
     def what_happened(self, row: Any) -> str:
-        return queries.sentence(row.name, show.read(row.data or "{}"), _about(row))
+        return sentence(row.name, show.read(row.data or "{}"), about(row))
 
     @admin.display(description="state", ordering="status")
     def state(self, row: Wait) -> SafeString:
         if row.status == WaitStatus.OPEN:
             return show.badge("open", "bad")
         return show.badge("settled" if row.status == WaitStatus.RESOLVED else "left with its run", "")
-
-    @admin.display(description="run", ordering="run")
-    def of_run(self, row: Wait) -> SafeString:
-        return show.run_link(row.run_id, row.run.workflow)
 
     @admin.display(description="since", ordering="id")
     def since(self, row: Any) -> SafeString:
@@ -102,7 +79,7 @@ class ReconciliationAdmin(Window[Reconciliation]):
     def sections(self, request: HttpRequest, row: Any) -> list[Section]:
         case = show.read(row.data or "{}")
         effect = Effect.objects.filter(pk=case["effect"]).first() if case.get("effect") else None
-        advice = cases.ADVICE.get(row.name, "") if row.status == WaitStatus.OPEN else ""
+        advice = desk.ADVICE.get(row.name, "") if row.status == WaitStatus.OPEN else ""
         parts = [
             self._settled(row) if row.status != WaitStatus.OPEN else None,
             Section("What is known", facts=self._known(row, case), intro=advice),
@@ -200,7 +177,7 @@ class ReconciliationAdmin(Window[Reconciliation]):
 
     def _form(self, row: Wait, data: Any = None) -> ResolveForm:
         return ResolveForm(
-            cases.choices(row.name, show.read(row.data or "{}")), receipt=row.name == "in doubt", data=data
+            desk.choices(row.name, show.read(row.data or "{}")), receipt=row.name == "in doubt", data=data
         )
 
     def resolve_view(self, request: HttpRequest, object_id: str) -> HttpResponse:

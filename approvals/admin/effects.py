@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from approvals.admin import show
-from approvals.admin.base import Section, Table, Window, by
+from approvals.admin.base import Section, Table, WindowOfRuns, by
 from approvals.admin.work import wait_link
 from approvals.models import Effect, Wait
 from approvals.states import EffectStatus, WaitKind
@@ -51,7 +50,7 @@ def _value(found: Any) -> Any:
 
 
 @admin.register(Effect)
-class EffectAdmin(Window[Effect]):
+class EffectAdmin(WindowOfRuns[Effect]):
     """Every change in the outside world that a run intended."""
 
     list_display = ("name", "kind", "state", "of_run", "verified", "receipt")
@@ -60,17 +59,6 @@ class EffectAdmin(Window[Effect]):
     search_fields = ("name", "kind", "external_id", "key")
     list_defer = ("request", "evidence")
     empty_text = "No run has changed anything in the outside world yet."
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Effect]:
-        return super().get_queryset(request).select_related("run")
-
-    @admin.display(description="status", ordering="status")
-    def state(self, row: Effect) -> SafeString:
-        return show.badge(row.status)
-
-    @admin.display(description="run", ordering="run")
-    def of_run(self, row: Effect) -> SafeString:
-        return show.run_link(row.run_id, row.run.workflow)
 
     @admin.display(description="receipt", ordering="external_id")
     def receipt(self, row: Effect) -> SafeString:

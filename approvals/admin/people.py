@@ -16,6 +16,7 @@ from approvals.admin.forms import DecideForm, told
 from approvals.errors import ApprovalsError
 from approvals.facts import counts
 from approvals.models import Approval, Decision, Effect
+from approvals.queries.wording import short
 from approvals.services import decisions
 from approvals.states import WaitStatus
 
@@ -142,7 +143,7 @@ class ApprovalAdmin(Window[Approval]):
 
 
 def _effect_link(pk: Any) -> SafeString:
-    return show.link(Effect, show.short(pk), pk=pk) if pk else SafeString(show.NOTHING)
+    return show.link(Effect, short(pk), pk=pk) if pk else SafeString(show.NOTHING)
 
 
 def _decisions(row: Approval) -> Table:

@@ -17,6 +17,7 @@ from approvals.admin.base import UNPROCESSABLE, Section, Window, by
 from approvals.admin.forms import OPERATE, OperateForm, told
 from approvals.errors import ApprovalsError
 from approvals.models import Run, Wait
+from approvals.queries.wording import short
 from approvals.services import runs
 from approvals.states import RUN_FINAL, RunStatus, WaitKind, WaitStatus
 from approvals.workflows import registry
@@ -85,7 +86,7 @@ class RunAdmin(Window[Run]):
 
     @admin.display(description="run", ordering="id")
     def run(self, row: Run) -> SafeString:
-        named = f"{show.short(row.pk)} {show.bounded(row.key or '', 40)[0]}"
+        named = f"{short(row.pk)} {show.bounded(row.key or '', 40)[0]}"
         return format_html("{} v{}<br>{}", row.workflow, row.version, named)
 
     @admin.display(description="status", ordering="status")
@@ -119,7 +120,7 @@ class RunAdmin(Window[Run]):
     # --- the page ---------------------------------------------------------------------------------
 
     def title(self, row: Run) -> str:
-        return f"{row.workflow} {show.short(row.pk)}"
+        return f"{row.workflow} {short(row.pk)}"
 
     def sections(self, request: HttpRequest, row: Any) -> list[Section]:
         kept = [

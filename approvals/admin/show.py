@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,9 +11,9 @@ from django.db.models import Model
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.timezone import localtime
 
 from approvals.models import Run
+from approvals.queries.wording import TONES, absolute, relative, short
 from approvals.workflows.values import mask
 
 NOTHING = "–"
@@ -23,18 +22,11 @@ LONG_CHARS = 20_000
 SHORT_CHARS = 2_000
 """Of one value among many."""
 CELL_CHARS = 120
+WORD_CHARS = 20
+"""Up to here a code stays on one line."""
+_WORD = SafeString(' class="ap-word"')
 
 RISKS = ("low", "medium", "high")
-
-TONES: Mapping[str, str] = {
-    **dict.fromkeys(("completed", "verified", "committed", "approved", "alive", "consumed"), "good"),
-    **dict.fromkeys(("suspended", "paused", "open", "intended", "dispatched", "medium", "buffered"), "warn"),
-    **dict.fromkeys(("pending", "running"), "busy"),
-    **dict.fromkeys(
-        ("failed", "in_doubt", "contradicted", "rejected", "expired", "refused", "gone", "high", "late"),
-        "bad",
-    ),
-}
 
 
 def badge(text: str, tone: str = "") -> SafeString:
@@ -46,29 +38,16 @@ def badge(text: str, tone: str = "") -> SafeString:
     )
 
 
-def age(delta: timedelta) -> str:
-    """A duration in its largest unit or two: 42 s, 12 min, 3 h, 2 days."""
-    seconds = max(int(delta.total_seconds()), 0)
-    if seconds < 90:
-        return f"{seconds} s"
-    if seconds < 90 * 60:
-        return f"{seconds // 60} min"
-    if seconds < 36 * 3600:
-        return f"{seconds // 3600} h"
-    return f"{seconds // 86400} days"
-
-
 def moment(at: datetime | None, now: datetime | None = None) -> SafeString:
     """An instant with its zone; with `now`, also how far away it is."""
     if at is None:
         return SafeString(NOTHING)
-    local = localtime(at)
-    shown = f"{local.day} {local:%b %Y, %H:%M:%S %Z}"
+    shown = absolute(at)
     stamp = format_html('<time datetime="{}">{}</time>', at.isoformat(), shown)
     if now is None:
         return stamp
-    away = f"{age(now - at)} ago" if at <= now else f"in {age(at - now)}"
-    return format_html('{} <span class="quiet ap-away">{}</span>', stamp, away)
+    away = '{} <span class="quiet ap-away" title="{}">{}</span>'  # lists have room for this alone
+    return format_html(away, stamp, shown, relative(at, now))
 
 
 def address(row: Model | type[Model], pk: Any = None) -> str:
@@ -97,17 +76,12 @@ def as_id(typed: str) -> UUID | None:
         return None
 
 
-def short(identity: Any) -> str:
-    """An id that people can tell apart: its end, which differs even within one millisecond."""
-    return f"…{str(identity)[-8:]}"
-
-
 def code(text: str | None, limit: int = CELL_CHARS) -> SafeString:
     """Text as it is stored, cut with a sign where it is long."""
     if not text:
         return SafeString(NOTHING)
     cut = text if len(text) <= limit else f"{text[:limit]}…"
-    return format_html("<code>{}</code>", cut)
+    return format_html("<code{}>{}</code>", _WORD if len(text) <= WORD_CHARS else "", cut)
 
 
 def text(value: str | None) -> SafeString | str:

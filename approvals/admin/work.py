@@ -11,8 +11,9 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from approvals.admin import show
-from approvals.admin.base import Section, Table, Window, by
+from approvals.admin.base import Section, Table, Window, WindowOfRuns, by
 from approvals.models import Approval, Message, Outbox, Reconciliation, Run, Wait
+from approvals.queries.wording import short
 from approvals.states import WaitKind, WaitStatus
 
 ROWS = 200
@@ -81,7 +82,7 @@ def messages_of(run: Run) -> Section | None:
 
 
 @admin.register(Wait)
-class WaitAdmin(Window[Wait]):
+class WaitAdmin(WindowOfRuns[Wait]):
     """Everything that runs are or were suspended at."""
 
     list_display = ("name", "kind", "state", "of_run", "opened", "due", "outcome")
@@ -89,26 +90,7 @@ class WaitAdmin(Window[Wait]):
     ordering = ("-id",)
     search_fields = ("name",)
     list_defer = ("data",)
-    list_select_related = ("run",)
     empty_text = "No run has waited for anything yet."
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Wait]:
-        return super().get_queryset(request).select_related("run")
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: Any, search_term: str
-    ) -> tuple[QuerySet[Wait], bool]:
-        if (identity := show.as_id(search_term)) is not None:
-            return queryset.filter(pk=identity) | queryset.filter(run=identity), False
-        return super().get_search_results(request, queryset, search_term)
-
-    @admin.display(description="status", ordering="status")
-    def state(self, row: Wait) -> SafeString:
-        return show.badge(row.status)
-
-    @admin.display(description="run", ordering="run")
-    def of_run(self, row: Wait) -> SafeString:
-        return show.run_link(row.run_id, row.run.workflow)
 
     @admin.display(description="opened", ordering="id")
     def opened(self, row: Any) -> SafeString:
@@ -141,26 +123,19 @@ class WaitAdmin(Window[Wait]):
 
 
 @admin.register(Message)
-class MessageAdmin(Window[Message]):
+class MessageAdmin(WindowOfRuns[Message]):
     """Signals and webhook bodies, early, in time or late."""
 
     list_display = ("name", "message_id", "state", "of_run", "received")
     list_filter = ("status",)
     ordering = ("-id",)
     search_fields = ("name", "message_id")
+    ids = ("run", "message_id")
     list_defer = ("payload",)
     empty_text = "No message has come yet. `manage.py runs signal ID NAME --payload JSON` sends one."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
-        return super().get_queryset(request).select_related("run", "wait")
-
-    @admin.display(description="status", ordering="status")
-    def state(self, row: Message) -> SafeString:
-        return show.badge(row.status)
-
-    @admin.display(description="run", ordering="run")
-    def of_run(self, row: Message) -> SafeString:
-        return show.run_link(row.run_id, row.run.workflow)
+        return super().get_queryset(request).select_related("wait")
 
     @admin.display(description="received", ordering="id")
     def received(self, row: Any) -> SafeString:
@@ -191,9 +166,9 @@ class OutboxAdmin(Window[Outbox]):
     @admin.display(description="about")
     def about(self, row: Outbox) -> SafeString:
         if row.kind == Outbox.Kind.PROBE:
-            return show.link(Reconciliation, f"case {show.short(row.subject)}", pk=row.subject)
+            return show.link(Reconciliation, f"case {short(row.subject)}", pk=row.subject)
         if row.kind == Outbox.Kind.CANCEL_CHILD:
-            return show.link(Wait, f"wait {show.short(row.subject)}", pk=row.subject)
+            return show.link(Wait, f"wait {short(row.subject)}", pk=row.subject)
         return show.run_link(row.subject, "run")
 
     @admin.display(description="due", ordering="due_at")

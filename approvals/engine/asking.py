@@ -92,6 +92,7 @@ def pose(
     approval.policy = version
     approval.rule = verdict.rule
     approval.workflow_version = workflow_version
+    approval.excludes_requester = not rules.exclude.isdisjoint(("requester", "starter"))
     approval.needed = policy.tally(verdict.stages, []).needed
     if rules.respond_within is not None:
         wait.due_at = tx.now + rules.respond_within

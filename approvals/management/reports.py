@@ -11,8 +11,7 @@ from typing import Any
 from approvals.management.output import MANAGE
 from approvals.management.text import block, clean, fields, shown, table, when
 from approvals.management.timeline import timeline
-from approvals.services.reconciliation import RESOLUTIONS
-from approvals.states import RUN_FINAL
+from approvals.states import RUN_FINAL, resolutions
 
 Json = Mapping[str, Any]
 
@@ -122,7 +121,7 @@ def next_for(wait: Json) -> str:
             outcome = f"--outcome approved --digest {wait['digest']}{revision}"
             return f"{MANAGE} approvals decide {wait['id']} --as USER {outcome}"
         case "reconciliation":
-            choices = "|".join(RESOLUTIONS.get(wait["name"], ("resume", "fail")))
+            choices = "|".join(resolutions(wait["name"]))
             return (
                 f"{MANAGE} reconciliation resolve {wait['id']} --as USER --resolution {choices} --note NOTE"
             )

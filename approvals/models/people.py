@@ -89,6 +89,9 @@ class Approval(models.Model):
     rule = models.SmallIntegerField(help_text="Which of the policy's rules asked.")
     needed = models.SmallIntegerField()
     workflow_version = models.IntegerField(help_text="Of the code that asked.")
+    excludes_requester = models.BooleanField(
+        default=True, help_text="Whether its policy keeps whoever asked for the run from deciding."
+    )
     consumed_by = models.ForeignKey(
         Effect, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
     )
@@ -96,6 +99,17 @@ class Approval(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+
+class Audience(models.Model):
+    """Whom an approval asks, in its policy's own terms (`group:reviewers`), so that inboxes can be looked up."""
+
+    pk = models.CompositePrimaryKey("source", "approval")
+    approval = models.ForeignKey(Approval, on_delete=models.CASCADE, related_name="audience")
+    source = models.TextField()
+
+    def __str__(self) -> str:
+        return f"{self.source} is asked {self.approval_id}"
 
 
 class Decision(models.Model):

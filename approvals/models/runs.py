@@ -143,6 +143,9 @@ class Run(models.Model):
                 name="run_to_cancel",
             ),
             models.Index(
+                fields=["requester", "id"], condition=Q(requester__isnull=False), name="run_requester"
+            ),
+            models.Index(
                 fields=["parent_wait"],
                 condition=Q(parent_wait__isnull=False, finished_at=None),
                 name="run_child",

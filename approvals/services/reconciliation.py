@@ -18,19 +18,9 @@ from approvals.errors import (
 )
 from approvals.models import Effect, Outbox, Wait
 from approvals.services.actors import name_of, require
-from approvals.states import EFFECT_DONE, EffectStatus, RunStatus, WaitKind, WaitStatus
+from approvals.states import EFFECT_DONE, EffectStatus, RunStatus, WaitKind, WaitStatus, resolutions
 from approvals.transitions import Transaction, effects, locked, runs, waits
 from approvals.transitions.effects import ReceiptData
-
-RESOLUTIONS: Mapping[str, tuple[str, ...]] = {
-    "in doubt": ("confirm", "disprove", "fail"),
-    "contradicted": ("accept", "confirm", "redo", "fail"),
-    "cannot tell": ("confirm", "resume", "fail"),
-    "crashed": ("resume", "fail"),
-    "replay diverged": ("resume", "fail"),
-    "no progress": ("resume", "fail"),
-    "version unknown": ("resume", "fail"),
-}
 
 
 def resolve(
@@ -74,7 +64,7 @@ def resolve(
 
 
 def _check(wait: Wait, resolution: str) -> None:
-    allowed = RESOLUTIONS.get(wait.name, ("resume", "fail"))
+    allowed = resolutions(wait.name)
     if resolution not in allowed:
         raise InvalidInput(
             f"A case '{wait.name}' is settled by one of {', '.join(allowed)}", found=resolution

@@ -11,13 +11,14 @@ from uuid import UUID
 
 from django.db import transaction
 
-from approvals import clock, models, outbox, payloads
+from approvals import clock, facts, models, outbox, payloads
 from approvals.engine import replay as engine_replay
 from approvals.errors import (
     IllegalTransition,
     InvalidInput,
     NotFound,
     NotSerializable,
+    PermissionRefused,
     RunConflict,
     WaitClosed,
 )
@@ -118,6 +119,24 @@ def start(
     if not _same_input(code, earlier.input, text):
         raise RunConflict(workflow=code.name, key=key, run=earlier.pk)
     return _view(earlier)
+
+
+def start_as(actor: Any, name: str, input: Any, *, key: str | None = None) -> Run[Any]:
+    """The door for people: starts a run in somebody's name, from JSON, if they may (`facts.may_start`).
+
+    Raises NotFound for a workflow that they do not even see, PermissionRefused, and as `start_json`.
+    """
+    account = fresh(actor)
+    person = facts.present(account)
+    code = registry.find(name)
+    if code is None or not (facts.is_operator(account, person) or code.is_visible_to(person.groups)):
+        raise NotFound("There is no such workflow, or it is not yours to see", workflow=name)
+    if not facts.may_start(account, person, code.startable_by):
+        needed = " or ".join(code.startable_by) or "staff, or the permission approvals.start"
+        raise PermissionRefused(
+            f"{person.username} may not start {name}. Nothing was started.", workflow=name, needed=needed
+        )
+    return start_json(name, input, key=key, requester=account)
 
 
 def start_json(

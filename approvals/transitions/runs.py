@@ -252,4 +252,6 @@ def warn(tx: Transaction, texts: Collection[str]) -> None:
 
 def show_progress(held: Held, progress: str) -> None:
     """How far the holder says that it is; no entry."""
-    Run.objects.filter(pk=held.run_id, worker=held.worker_id, fence=held.fence).update(progress=progress)
+    mine = Run.objects.filter(pk=held.run_id, worker=held.worker_id, fence=held.fence)
+    if mine.update(progress=progress):
+        outbox.changed(held.run_id, lists=False)

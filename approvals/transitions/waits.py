@@ -10,7 +10,7 @@ from approvals import facts, payloads, policy
 from approvals.errors import InvalidInput, LimitExceeded
 from approvals.journal import Transaction
 from approvals.limits import limits
-from approvals.models import Approval, Decision, Effect, Message, Wait
+from approvals.models import Approval, Audience, Decision, Effect, Message, Wait
 from approvals.states import EffectStatus, RunStatus, WaitKind, WaitStatus
 from approvals.transitions import runs
 
@@ -30,6 +30,8 @@ def open_(tx: Transaction, wait: Wait, approval: Approval | None = None, **data:
     if approval is not None:
         approval.wait = wait
         approval.save(force_insert=True)
+        asked = {source for stage in facts.stages(approval) for source in stage.sources}
+        Audience.objects.bulk_create(Audience(approval=approval, source=source) for source in sorted(asked))
     if wait.kind in (WaitKind.SIGNAL, WaitKind.WEBHOOK):
         early = Message.objects.filter(run=tx.run, name=wait.name, status=Message.Status.BUFFERED)
         for message in early.order_by("id"):

@@ -27,7 +27,7 @@ class FileRef(BaseModel):
 
     name: str
     storage_name: str
-    sha256: str = Field(pattern=r"\A[0-9a-f]{64}\z")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")  # in the dialect that JSON schemas of it can be checked in
     size: int = Field(ge=0)
 
     @field_validator("storage_name")

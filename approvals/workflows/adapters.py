@@ -25,7 +25,18 @@ def schema_of(adapter: TypeAdapter[Any]) -> dict[str, Any]:
 
 
 class _Marking(GenerateJsonSchema):
-    """Marks every secret as one: pydantic does so for SecretStr and SecretBytes, and not for Secret[T]."""
+    """Says what pydantic's own schemas leave open, and forms must know.
+
+    Every secret is marked as one (pydantic does so for SecretStr and SecretBytes, and not for Secret[T]); a
+    Decimal is told from `float | str` by the format `decimal`; a moment without a zone has `"zone": "none"`.
+    """
+
+    def decimal_schema(self, schema: Any) -> dict[str, Any]:
+        return {**super().decimal_schema(schema), "format": "decimal"}
+
+    def datetime_schema(self, schema: Any) -> dict[str, Any]:
+        zone = {"zone": "none"} if schema.get("tz_constraint") == "naive" else {}
+        return {**super().datetime_schema(schema), **zone}
 
     def json_or_python_schema(self, schema: Any) -> dict[str, Any]:
         found = super().json_or_python_schema(schema)

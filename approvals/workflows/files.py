@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from django.core.files.base import ContentFile
 from django.core.files.storage import Storage, default_storage
+from pydantic import ConfigDict
 
 from approvals.errors import ContentChanged
 from approvals.types import FileRef
@@ -28,6 +29,8 @@ MISSING = "missing"
 
 class StoredFile(FileRef):
     """A file by name, content and size: legal in inputs, outputs, requests (so in their digest) and evidence."""
+
+    model_config = ConfigDict(json_schema_extra={"format": "stored-file"})  # forms ask for a file
 
     @classmethod
     def put(cls, data: bytes, name: str) -> Self:

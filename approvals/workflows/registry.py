@@ -6,7 +6,7 @@ import importlib
 import inspect
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -54,6 +54,11 @@ class Workflow(Generic[I, O]):
 
     def __repr__(self) -> str:
         return f"<Workflow {self.name} v{self.version}>"
+
+    def is_visible_to(self, groups: Collection[str]) -> bool:
+        """Whether members of these groups see it and its runs; without `visible_to`, everybody signed in does."""
+        named = {*self.visible_to, *self.startable_by}
+        return not self.visible_to or not named.isdisjoint(groups)
 
     @cached_property
     def input(self) -> values.Codec[I]:
@@ -136,6 +141,12 @@ def get(name: str) -> Workflow[Any, Any]:
             next="name the module that registers it in WORKFLOW_MODULES",
         )
     return versions[max(versions)]
+
+
+def find(name: str) -> Workflow[Any, Any] | None:
+    """The version that new runs start at; None if there is no such workflow here."""
+    versions = _workflows.get(name)
+    return versions[max(versions)] if versions else None
 
 
 def resolve(name: str, version: int) -> Workflow[Any, Any]:

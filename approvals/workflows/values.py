@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from approvals.errors import InvalidInput, NotSerializable, PayloadTooLarge
 from approvals.limits import limits
-from approvals.sealing import MASKED, Sealer, count_secrets, mask, unmasked, unseal
+from approvals.sealing import MASKED, Sealer, count_secrets, mask, masked, unmasked, unseal
 from approvals.workflows.adapters import key_of, needs_sealing, schema_of
 from approvals.workflows.annotations import (
     effect_request_type,
@@ -32,6 +32,7 @@ __all__ = [
     "effect_request_type",
     "input_annotation",
     "mask",
+    "masked",
     "return_annotation",
     "workflow_annotations",
 ]
@@ -117,13 +118,15 @@ class Codec[T]:
         """A JSON value from outside (a message, a form, a start by API) as this type; aliases and names both fit.
 
         `stored` is the text of the value that this one is an edit of: dots that were shown for a secret
-        stand for that secret. Raises `InvalidInput` (what, problems: one line per field, without the values).
+        stand for that secret. Raises `InvalidInput` (what, problems: one line per field, without the values; `located`).
         """
         self.check(what=what)
         try:
             accepted: T = self._accepted(value, stored)
         except Exception as error:  # an author's validators may raise anything
-            raise InvalidInput(what=what, problems=_problems(error)) from _cause(error)
+            refusal = InvalidInput(what=what, problems=_problems(error))
+            refusal.located = tuple(_located(error))
+            raise refusal from _cause(error)
         return accepted
 
     def schema(self) -> dict[str, Any]:
@@ -184,9 +187,15 @@ def _told(error: Exception) -> str:
 def _problems(error: Exception) -> list[str]:
     """What is wrong, without the values: an input may hold a secret."""
     if not isinstance(error, ValidationError):
-        return [f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"]
+        return [message for _, message in _located(error)]
+    return [f"{'.'.join(map(str, place)) or '$'}: {message}" for place, message in _located(error)]
+
+
+def _located(error: Exception) -> list[tuple[tuple[str | int, ...], str]]:
+    if not isinstance(error, ValidationError):
+        return [((), f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")]
     told = error.errors(include_url=False, include_context=False, include_input=False)
-    return [f"{'.'.join(map(str, item['loc'])) or '$'}: {item['msg']}" for item in told]
+    return [(item["loc"], item["msg"]) for item in told]
 
 
 def _cause(error: Exception) -> Exception | None:

@@ -31,7 +31,9 @@ from durable_app.workflows.sources import find_sources, gather
 MAY_CHANGE = 0.2
 SHOWN_MAX = 50
 
-Address = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=254)]
+Address = Annotated[
+    str, Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=254, description="One e-mail address.")
+]
 
 
 class ResearchRequest(BaseModel):
@@ -39,9 +41,19 @@ class ResearchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")  # a misspelt field would be a default, unnoticed
 
-    folder: str | None = None  # CSV, JSON and TXT files; without one: the Python distributions installed here
-    title: str = Field("Installed packages", max_length=100, pattern=r"^[^\r\n]*\S[^\r\n]*$")
-    subscribers: list[Address] = Field(["subscribers@example.org"], max_length=100)
+    folder: str | None = Field(
+        None,
+        description="A folder of CSV, JSON and TXT files, where the worker runs; empty: the Python packages there.",
+    )
+    title: str = Field(
+        "Installed packages",
+        max_length=100,
+        pattern=r"^[^\r\n]*\S[^\r\n]*$",
+        description="Names the publication; the same title again replaces the last one.",
+    )
+    subscribers: list[Address] = Field(
+        ["subscribers@example.org"], max_length=100, description="Who is told by mail once it is public."
+    )
 
     @property
     def slug(self) -> str:
@@ -71,10 +83,11 @@ class Report(BaseModel):
     draft: str = ""
     sha256: str = ""
     address: str = ""
+    verified: bool = False  # what is public was read back, and is what was approved
     notified: str = ""
 
 
-@workflow(name="research-and-publish", version=3)
+@workflow(name="research-and-publish", version=3, startable_by=["requesters", "operators"])
 def research_and_publish(ctx: Context, request: ResearchRequest) -> Report:
     """Publishes an inventory of packages or documents, once people have approved it."""
     found = ctx.step("find sources", find_sources, request.folder)
@@ -113,8 +126,14 @@ def research_and_publish(ctx: Context, request: ResearchRequest) -> Report:
         return report
 
     report.outcome, report.address = "published", published.external_id
+    report.verified = ctx.step("read back", read_back, published.external_id, published.request.sha256)
     report.notified = notify(ctx, request, published)
     return report
+
+
+def read_back(address: str, checksum: str) -> bool:
+    """Whether this is public now. A run that is resumed verifies its receipts by itself; this one ends soon."""
+    return objects.checksum(address) == checksum
 
 
 def notify(ctx: Context, request: ResearchRequest, published: Receipt[Publication]) -> str:

@@ -59,7 +59,7 @@ def world(who: Any) -> None:
 
 
 def test_every_model_has_a_window_but_those_shown_within_another():
-    shown_within = {"entry", "policyclaim"}
+    shown_within = {"audience", "entry", "policyclaim"}
     all_names = {m._meta.model_name for m in apps.get_app_config("approvals").get_models()}
     assert set(names()) == all_names - shown_within
 
@@ -91,7 +91,7 @@ def test_filters_and_searches_load(operator: Client, world: None) -> None:
         for spec in page.context["cl"].filter_specs:
             for choice in spec.choices(page.context["cl"]):
                 assert operator.get(f"/admin/approvals/{name}/{choice['query_string']}").status_code == 200
-        for query in ("order", str(first(name).pk), "a\x00b", "' OR"):
+        for query in ("order", str(first(name).pk), str(first("run").pk), "a\x00b", "' OR"):
             assert operator.get(f"/admin/approvals/{name}/", {"q": query}).status_code in (200, 302)
         for column in range(len(page.context["cl"].list_display)):
             assert operator.get(f"/admin/approvals/{name}/", {"o": str(column)}).status_code == 200
@@ -143,6 +143,13 @@ def test_the_list_of_runs_says_what_each_waits_for(operator: Client, world: None
     found = operator.get("/admin/approvals/run/", {"q": str(run.pk)})
     assert found.context["cl"].result_count == 1
     assert operator.get("/admin/approvals/run/", {"q": "order-e"}).context["cl"].result_count == 1
+    for name in ("effect", "wait"):
+        of_run = operator.get(f"/admin/approvals/{name}/", {"q": str(run.pk)})
+        assert {str(row.run_id) for row in of_run.context["cl"].result_list} == {str(run.pk)}
+    message = Message.objects.get()
+    for query in (str(message.run_id), message.message_id):
+        by_id = operator.get("/admin/approvals/message/", {"q": query})
+        assert [row.pk for row in by_id.context["cl"].result_list] == [message.pk]
     only = operator.get("/admin/approvals/run/", {"waits": "approval"})
     assert only.context["cl"].result_count == 1
 

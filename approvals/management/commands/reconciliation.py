@@ -15,6 +15,7 @@ from approvals.management.arguments import add_paging, add_person, identifier, j
 from approvals.management.output import MANAGE, Answer, VerbCommand, WrongCall
 from approvals.management.people import find
 from approvals.services import reconciliation
+from approvals.states import RESOLUTIONS
 
 
 class Command(VerbCommand):
@@ -32,7 +33,7 @@ class Command(VerbCommand):
         resolve = add("resolve", self.resolve, "Settles a case; its run goes on, or fails.")
         resolve.add_argument("id", type=identifier, metavar="ID")
         add_person(resolve, required=True)
-        every = dict.fromkeys(chain.from_iterable(reconciliation.RESOLUTIONS.values()))
+        every = dict.fromkeys(chain.from_iterable(RESOLUTIONS.values()))
         resolve.add_argument("--resolution", required=True, choices=list(every))
         resolve.add_argument("--note", required=True, help="what you saw and why; it stays with the run")
         resolve.add_argument("--external-id", metavar="X", help="to confirm: the id that the peer shows")

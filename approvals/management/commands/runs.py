@@ -59,11 +59,15 @@ class Command(VerbCommand):
         add_person(_with_id(add("resume", self.resume, "Lets a paused run go on.")))
 
     def start(self, options: Namespace) -> Answer:
-        requester = find(options.person)
-        run = runs.start_json(options.workflow, options.input, key=options.key, requester=requester)
+        run = self._started(find(options.person), options)
         if run.status == RunStatus.PENDING and not queries.workers():
             return _shown(run.id, f"Started. No worker lives to move it: {MANAGE} worker")
         return _shown(run.id, "Started.")
+
+    def _started(self, actor: Any, options: Namespace) -> runs.Run[Any]:
+        if actor is None:
+            return runs.start_json(options.workflow, options.input, key=options.key)
+        return runs.start_as(actor, options.workflow, options.input, key=options.key)
 
     def list(self, options: Namespace) -> Answer:
         filters = {k: v for k in ("status", "workflow") if (v := getattr(options, k))}

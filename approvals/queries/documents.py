@@ -1,4 +1,4 @@
-"""Everything that pages, commands and the API read, in the shapes of CONTRACT section 4. Changes nothing."""
+"""What commands and the API read, in the shapes of CONTRACT section 4."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from approvals.models import (
     Worker,
 )
 from approvals.states import WaitKind, WaitStatus
-from approvals.workflows.values import mask
+from approvals.workflows.values import mask, masked
 
 Json = dict[str, Any]
 MISSING = "missing"
@@ -37,7 +37,8 @@ def _when(value: Any) -> str | None:
     return value.isoformat() if value is not None else None
 
 
-def _read(text: str | None) -> Any:
+def read(text: str | None) -> Any:
+    """Stored JSON, secrets as dots."""
     return mask(text) if text else None
 
 
@@ -50,8 +51,8 @@ def run_json(run: Run, waits: Iterable[Wait]) -> Json:
         "status": run.status,
         "key": run.key,
         "requester": run.requester_name or None,
-        "input": _read(run.input),
-        "output": _read(run.output),
+        "input": read(run.input),
+        "output": read(run.output),
         "error": json.loads(run.error) if run.error else None,
         "waits": [approval_json(w.approval) if hasattr(w, "approval") else wait_json(w) for w in waits],
         "created_at": _when(run.created_at),
@@ -93,19 +94,25 @@ def sentence(why: str, case: Mapping[str, Any], about: About) -> str:
     return told.get(why, f"The run stopped: {why}.")
 
 
-def _with_about(rows: QuerySet[Wait]) -> QuerySet[Wait]:
+def with_about(rows: QuerySet[Any]) -> QuerySet[Any]:
     """What the sentence of a case needs beside the case."""
     effect = Effect.objects.filter(run=OuterRef("run"), position=OuterRef("position"))
-    return rows.annotate(
+    found: QuerySet[Any] = rows.annotate(
         run_workflow=F("run__workflow"),
         run_version=F("run__version"),
         effect_name=Subquery(effect.values("name")[:1]),
         effect_kind=Subquery(effect.values("kind")[:1]),
     )
+    return found
+
+
+def about(case: Any) -> About:
+    """Of a wait that was selected `with_about`."""
+    return About(case.run_workflow, case.run_version, case.effect_name or "", case.effect_kind or "")
 
 
 def wait_json(wait: Any) -> Json:
-    """A wait; a case's are to be selected `_with_about`."""
+    """A wait; a case's are to be selected `with_about`."""
     shown = {
         "id": str(wait.pk),
         "run_id": str(wait.run_id),
@@ -118,9 +125,8 @@ def wait_json(wait: Any) -> Json:
         "outcome": wait.outcome or None,
     }
     if wait.kind == WaitKind.RECONCILIATION:
-        shown["case"] = _read(wait.data)
-        about = About(wait.run_workflow, wait.run_version, wait.effect_name or "", wait.effect_kind or "")
-        shown["sentence"] = sentence(wait.name, shown["case"] or {}, about)
+        shown["case"] = read(wait.data)
+        shown["sentence"] = sentence(wait.name, shown["case"] or {}, about(wait))
     return shown
 
 
@@ -135,7 +141,7 @@ def approval_json(approval: Approval) -> Json:
         "kind_of_effect": approval.kind or None,
         "target": approval.target or None,
         "risk": approval.risk,
-        "action": _read(approval.action),
+        "action": read(approval.action),
         "digest": approval.digest,
         "revision": approval.revision,
         "evidence": json.loads(approval.evidence),
@@ -174,7 +180,8 @@ def may_decide(approval: Approval, actor: Any) -> policy.Eligibility:
 def entry_json(entry: Entry) -> Json:
     """A line of a journal; values that hold secrets are masked."""
     data = json.loads(entry.data)
-    if isinstance(data, dict) and isinstance(data.get("value"), str):
+    # Only what closes a wait holds JSON as a text; what a step returned is its author's, whatever it looks like.
+    if entry.kind.startswith("wait.") and isinstance(data.get("value"), str):
         data["value"] = json.loads(data["value"])
         if isinstance(data["value"], dict):
             for part in ("payload", "action", "output", "form"):
@@ -187,7 +194,7 @@ def entry_json(entry: Entry) -> Json:
         "name": entry.name,
         "digest": entry.digest or None,
         "at": _when(entry.at),
-        "data": mask(data),
+        "data": masked(data),
     }
 
 
@@ -198,7 +205,7 @@ def effect_json(effect: Effect) -> Json:
         receipt = {
             "external_id": effect.external_id,
             "checksum": effect.checksum,
-            "evidence": _read(effect.evidence),
+            "evidence": read(effect.evidence),
         }
     return {
         "position": effect.position,
@@ -206,7 +213,7 @@ def effect_json(effect: Effect) -> Json:
         "kind": effect.kind,
         "status": effect.status,
         "key": effect.key,
-        "request": _read(effect.request),
+        "request": read(effect.request),
         "receipt": receipt,
         "attempts": effect.calls,
         "sent_at": _when(effect.sent_at),
@@ -220,7 +227,7 @@ def effect_json(effect: Effect) -> Json:
 
 def _waits() -> QuerySet[Wait]:
     return (
-        _with_about(Wait.objects.select_related("approval__policy"))
+        with_about(Wait.objects.select_related("approval__policy"))
         .prefetch_related("approval__decisions")
         .order_by("position", "ordinal")
     )
@@ -279,7 +286,7 @@ def approval(wait_id: UUID) -> Json:
 
 def cases(*, limit: int = 50, cursor: str | None = None, everything: bool = False) -> Json:
     """The open reconciliations (or all), the oldest first."""
-    rows = _with_about(Wait.objects.filter(kind=WaitKind.RECONCILIATION)).order_by("id")
+    rows = with_about(Wait.objects.filter(kind=WaitKind.RECONCILIATION)).order_by("id")
     if not everything:
         rows = rows.filter(status=WaitStatus.OPEN)
     if cursor:
@@ -289,13 +296,13 @@ def cases(*, limit: int = 50, cursor: str | None = None, everything: bool = Fals
 
 def case(wait_id: UUID) -> Json:
     """One reconciliation, with the effect that it is about. Raises NotFound."""
-    row = _with_about(Wait.objects.filter(pk=wait_id, kind=WaitKind.RECONCILIATION)).first()
+    row = with_about(Wait.objects.filter(pk=wait_id, kind=WaitKind.RECONCILIATION)).first()
     if row is None:
         raise NotFound(case=wait_id)
     shown = wait_json(row)
     told: Mapping[str, Any] = shown["case"] or {}
-    about = Effect.objects.filter(Q(pk=told["effect"])).first() if told.get("effect") else None
-    shown["effect"] = effect_json(about) if about is not None else None
+    effect = Effect.objects.filter(Q(pk=told["effect"])).first() if told.get("effect") else None
+    shown["effect"] = effect_json(effect) if effect is not None else None
     return shown
 
 

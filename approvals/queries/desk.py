@@ -1,12 +1,19 @@
-"""A case in words: what an operator should know of it, and may say of it. Pure."""
+"""The cases that only an operator can settle: what to know of each, and how it may be settled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from approvals.queries import MISSING
-from approvals.services.reconciliation import RESOLUTIONS
+from approvals.models import Wait
+from approvals.queries import access
+from approvals.queries.documents import MISSING, about, read, sentence, with_about
+from approvals.states import resolutions
+
+PAGE = 50
 
 ADVICE: Mapping[str, str] = {
     "in doubt": "A call was sent and its answer never came. Look at the peer for an object made with the key "
@@ -52,7 +59,7 @@ _WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
 def choices(why: str, case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(resolution, label, what it does): those that the service takes for this case."""
     found = []
-    for resolution in RESOLUTIONS.get(why, ("resume", "fail")):
+    for resolution in resolutions(why):
         if resolution == "redo" and case.get("found") != MISSING:
             continue  # only what is gone is done again
         if resolution in ("resume", "fail"):
@@ -60,3 +67,57 @@ def choices(why: str, case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         else:
             found.append((resolution, *_WORDS[why, resolution]))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One open case, as its row shows it."""
+
+    id: UUID
+    why: str
+    sentence: str
+    ways: tuple[str, ...]
+    """How it may be settled, in words."""
+    run_id: UUID
+    workflow: str
+    version: int
+    effect: str
+    """The name and the kind of the effect that it is about; empty: about none."""
+    since: datetime
+    not_before: datetime | None
+    """Until then nobody may say that it did not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """A page of them, the longest waiting first."""
+
+    rows: tuple[Case, ...]
+    next: UUID | None
+    """Where the next page goes on."""
+
+
+def waiting(viewer: access.Viewer, *, after: UUID | None = None) -> Cases:
+    """The open cases that this person may settle. One query."""
+    found = with_about(access.cases(viewer)).order_by("id")
+    rows = list((found.filter(id__gt=after) if after else found)[: PAGE + 1])
+    more = len(rows) > PAGE
+    shown = tuple(_case(row) for row in rows[:PAGE])
+    return Cases(shown, shown[-1].id if more else None)
+
+
+def _case(row: Wait) -> Case:
+    known, of = read(row.data) or {}, about(row)
+    can_land_until = known.get("not_before")
+    return Case(
+        id=row.pk,
+        why=row.name,
+        sentence=sentence(row.name, known, of),
+        ways=tuple(label.rstrip(".") for _, label, _ in choices(row.name, known)),
+        run_id=row.run_id,
+        workflow=of.workflow,
+        version=of.version,
+        effect=f"{of.effect} ({of.kind})" if of.effect else "",
+        since=row.opened_at,
+        not_before=datetime.fromisoformat(can_land_until) if can_land_until else None,
+    )

@@ -1,0 +1,121 @@
+"""Who sees what. Everything that a page or the API shows of a run or an approval is selected here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from approvals import facts, policy
+from approvals.models import Approval, Audience, Decision, Run, Wait
+from approvals.states import WaitKind, WaitStatus
+from approvals.workflows import registry
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Somebody who is signed in, as they were when their request came."""
+
+    account: Any
+    person: policy.Person
+    is_operator: bool
+    """Sees everything."""
+
+    @property
+    def name(self) -> str:
+        """What others call them."""
+        return self.person.username
+
+    def sees_in_admin(self, model: str) -> bool:
+        """Whether the admin shows them the pages of this model (by its lower-case name)."""
+        may_view = self.account.is_superuser or f"approvals.view_{model}" in self.person.permissions
+        return bool(self.account.is_staff and may_view)
+
+
+def viewer(account: Any) -> Viewer:
+    """The person behind a request, from the account row that was read for it. Two queries."""
+    person = facts.present(account)
+    return Viewer(account, person, facts.is_operator(account, person))
+
+
+def workflows(viewer: Viewer) -> list[registry.Workflow[Any, Any]]:
+    """The workflows they see, by name, at the version that new runs start at. No query."""
+    return [w for w in registry.all_current() if _sees(viewer, w)]
+
+
+def _sees(viewer: Viewer, workflow: registry.Workflow[Any, Any]) -> bool:
+    return viewer.is_operator or workflow.is_visible_to(viewer.person.groups)
+
+
+def may_start(viewer: Viewer, workflow: registry.Workflow[Any, Any]) -> bool:
+    """Whether the service would let them start it; it asks again."""
+    may = facts.may_start(viewer.account, viewer.person, workflow.startable_by)
+    return may and _sees(viewer, workflow)
+
+
+def runs(viewer: Viewer) -> QuerySet[Run]:
+    """The runs they see: of workflows visible to them, their own, and those that ask them for a decision.
+
+    A run whose workflow is registered here no more is seen by whoever has a reason of their own.
+    """
+    if viewer.is_operator:
+        return Run.objects.all()
+    return Run.objects.filter(
+        Q(workflow__in=[w.name for w in workflows(viewer)])
+        | Q(requester=viewer.account)
+        | Exists(_asked(viewer).filter(approval__wait__run=OuterRef("pk")))
+    )
+
+
+def approvals(viewer: Viewer) -> QuerySet[Approval]:
+    """The approvals they see: of runs that they see, and those that ask them."""
+    if viewer.is_operator:
+        return Approval.objects.all()
+    return Approval.objects.filter(
+        Q(wait__run__workflow__in=[w.name for w in workflows(viewer)])
+        | Q(wait__run__requester=viewer.account)
+        | Exists(_asked(viewer).filter(approval=OuterRef("pk")))
+    )
+
+
+def waiting(viewer: Viewer) -> QuerySet[Approval]:
+    """The open approvals that wait for a decision of theirs, as far as tables can tell; the service asks again."""
+    said = Decision.objects.filter(
+        approval=OuterRef("pk"),
+        reviewer=viewer.account,
+        counted=True,
+        withdrawn_at=None,
+        revision=OuterRef("revision"),
+    )
+    return (
+        Approval.objects.filter(wait__kind=WaitKind.APPROVAL, wait__status=WaitStatus.OPEN)
+        .filter(Exists(_asked(viewer).filter(approval=OuterRef("pk"))))
+        .exclude(excludes_requester=True, wait__run__requester=viewer.account)
+        .exclude(Exists(said))
+    )
+
+
+def _asked(viewer: Viewer) -> QuerySet[Audience]:
+    return Audience.objects.filter(source__in=facts.sources(viewer.person))
+
+
+def cases(viewer: Viewer) -> QuerySet[Wait]:
+    """The open reconciliations, for operators."""
+    if not viewer.is_operator:
+        return Wait.objects.none()
+    return Wait.objects.filter(kind=WaitKind.RECONCILIATION, status=WaitStatus.OPEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the navigation shows beside its words."""
+
+    waiting: int
+    cases: int | None
+    """None: not for this person."""
+
+
+def counts(viewer: Viewer) -> Counts:
+    """Two queries at most."""
+    return Counts(waiting(viewer).count(), cases(viewer).count() if viewer.is_operator else None)
