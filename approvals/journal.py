@@ -19,7 +19,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from approvals import clock
+from approvals import clock, outbox
 from approvals.errors import IllegalTransition, LeaseLost, NotFound
 from approvals.models import Effect, Entry, Run, Wait, Worker
 from approvals.states import Machine, RunStatus, next_state
@@ -155,6 +155,8 @@ def record(
     last = _write(held.run_id, rows, changes, position=position, held=held, unasked=end is not None)
     if last is None and end is None:
         raise LeaseLost(held)
+    if last is not None:
+        outbox.changed(held.run_id, lists=end is not None)
     return last or 0
 
 
@@ -254,6 +256,7 @@ class Transaction:
             return
         _write(self.run.pk, self.entries, self.changes, position=self.position)
         self.run.seq += len(self.entries)
+        outbox.changed(self.run.pk)
 
 
 @contextmanager
@@ -294,6 +297,7 @@ def create(run: Run, **data: Any) -> bool:
             )
         ]
     )
+    outbox.changed(run.pk)
     return True
 
 
@@ -332,9 +336,17 @@ def claim(
             "INSERT INTO approvals_entry (run_id, seq, kind, name, digest, data, at) "
             "SELECT id, seq, 'run.claim', '', '', %s, approvals_now() FROM held) SELECT * FROM held"
         )
-        return list(Run.objects.raw(sql, [*tail, *head, note]))
+        runs = list(Run.objects.raw(sql, [*tail, *head, note]))
+    else:
+        runs = _claim_in_two(f"{update.format(choose)}*", [*head, *tail], note)
+    for run in runs:
+        outbox.changed(run.pk)
+    return runs
+
+
+def _claim_in_two(update: str, parameters: Sequence[Any], note: str) -> list[Run]:
     with transaction.atomic():
-        runs = list(Run.objects.raw(update.format(choose) + "*", [*head, *tail]))
+        runs = list(Run.objects.raw(update, parameters))
         now = clock.now()
         Entry.objects.bulk_create(Entry(run=r, seq=r.seq, kind="run.claim", data=note, at=now) for r in runs)
     return runs

@@ -37,18 +37,21 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django_htmx",
 ]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    # Outside of what may refuse a request, so that refusals bring these headers too.
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django.middleware.csp.ContentSecurityPolicyMiddleware",
     "durable_app.static.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django.middleware.csp.ContentSecurityPolicyMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
 ]
 
 TEMPLATES = [
@@ -62,15 +65,16 @@ TEMPLATES = [
                 "django.template.context_processors.csp",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+            ],
+            "builtins": ["approvals.web.tags"],
         },
     }
 ]
 
 ROOT_URLCONF = "durable_app.urls"
 ASGI_APPLICATION = "durable_app.asgi.application"
-LOGIN_URL = "admin:login"
-LOGIN_REDIRECT_URL = "admin:index"
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "inbox"
 
 # Redis carries hints, deliveries and housekeeping; without it, threads of this process do.
 if REDIS_URL:
@@ -78,6 +82,15 @@ if REDIS_URL:
     # A hint is not worth waiting for: an unreachable Redis is given up after two seconds.
     _url = f"{REDIS_URL}{'&' if '?' in REDIS_URL else '?'}socket_connect_timeout=2"
     RQ_QUEUES = {"default": {"URL": _url, "DEFAULT_TIMEOUT": 300}}
+
+# What open pages are told of changes goes through Redis, or stays in the one process that serves and works.
+CHANNEL_LAYERS: dict[str, dict[str, Any]] = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+if REDIS_URL:
+    CHANNEL_LAYERS["default"] = {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        # redis-py 8 would end a socket on which nothing was said for five seconds.
+        "CONFIG": {"hosts": [{"address": _url, "socket_timeout": None}], "prefix": "durable"},
+    }
 
 # Files.
 

@@ -16,6 +16,7 @@ from django.db.models import Count, Q
 
 from approvals import clock, outbox
 from approvals.engine import probes, sweeper
+from approvals.engine.housekeeping import Housekeeper
 from approvals.engine.leases import Lease, SweeperLock, lease_seconds
 from approvals.engine.turn import Turn
 from approvals.errors import Crashed, Leave, UnknownVersion
@@ -86,8 +87,10 @@ class Worker:
     def stop(self, timeout_seconds: float = 10) -> None:
         """Gives its runs back at their next boundary, and ends. What does not end in time is taken by others."""
         self._stopping.set()
-        for turn in list(self.turns.values()):
+        held = list(self.turns.values())
+        for turn in held:
             turn.stop_asked = True
+        log.info("worker ends; runs in hand, to stop at their next boundary: %s", len(held))
         self._wake.set()
         ends = time.monotonic() + timeout_seconds
         self._join("worker-claims", ends)
@@ -280,7 +283,7 @@ class Worker:
         self._suspects = orphans
 
     def _sweeps(self) -> None:
-        lock = SweeperLock()
+        lock, housekeeper = SweeperLock(), Housekeeper()
         try:
             if connection.vendor == "postgresql":
                 with connection.cursor() as cursor:
@@ -291,6 +294,7 @@ class Worker:
                     if mine:
                         sweeper.sweep(patience_seconds=_PATIENCE_SECONDS)
                         self._note_sweep()
+                        housekeeper.look()
         finally:
             lock.close()
 

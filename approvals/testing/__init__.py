@@ -246,7 +246,7 @@ def load_policies() -> None:
             policies.load(carried)
 
 
-def wait_for(what: Callable[[], Any], *, seconds: float = 20) -> Any:
+def wait_for(what: Callable[[], Any], *, seconds: float = 60) -> Any:
     """Asks until the answer is true, for tests with real processes. Raises TimeoutError."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -154,3 +155,30 @@ def test_what_an_operator_must_mend_is_one_sentence(tmp_path, options, more, tol
     ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert ended.stderr.startswith(f"manage.py: {told}") and "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("redis", "layer"),
+    [
+        ("", "channels.layers.InMemoryChannelLayer"),
+        ("redis://cache.example.org:6379/3", "channels_redis.pubsub.RedisPubSubChannelLayer"),
+    ],
+)
+def test_what_pages_are_told_goes_through_redis_where_there_is_one(tmp_path, redis, layer):
+    env = {
+        "PATH": os.environ["PATH"],
+        "DATA_DIR": str(tmp_path),
+        "SECRET_KEY": "0123456789abcdef" * 4,
+        "REDIS_URL": redis,
+    }
+    told = "from durable_app.settings import *; import json; print(json.dumps(CHANNEL_LAYERS['default']))"
+    command = [sys.executable, "-c", told]
+    ended = subprocess.run(
+        command, cwd=environment.BASE_DIR, env=env, capture_output=True, text=True, check=True
+    )
+    found = json.loads(ended.stdout)
+    assert found["BACKEND"] == layer
+    if redis:
+        (host,) = found["CONFIG"]["hosts"]
+        assert host["address"].startswith(redis)
+        assert host["socket_timeout"] is None  # redis-py 8 ends idle connections otherwise

@@ -21,14 +21,33 @@ from django.db import connection, transaction
 
 from approvals import clock
 from approvals.models import Outbox
+from approvals.outbox.pages import LISTS, RUNS, changed, group, run_topic, serve_pages
 
 if TYPE_CHECKING:
     from rq import Queue
+
+__all__ = [
+    "LISTS",
+    "RUNS",
+    "ask_for_housekeeping",
+    "changed",
+    "done",
+    "group",
+    "hint",
+    "listen",
+    "put",
+    "run_topic",
+    "serve_pages",
+    "take",
+    "wake_here",
+    "work_off",
+]
 
 log = logging.getLogger(__name__)
 
 CHANNEL = "approvals"
 WAKE_KEY = "approvals:wake"
+HOUSEKEEPING_KEY = "approvals:housekeeping"
 WAKE_MILLISECONDS = 100
 """At most one wake job in this time; a worker that was woken looks again after it, so no hint in it is lost."""
 _HINT_SECONDS = 0.25
@@ -64,15 +83,25 @@ def _after_commit() -> None:
 
 
 def _hint_by_rq() -> None:
-    """A few wake jobs a second, however many hints; a Redis that is away is left alone for a while."""
+    """A few wake jobs a second, however many hints."""
+    _enqueue("approvals.jobs.wake", WAKE_KEY, WAKE_MILLISECONDS)
+
+
+def ask_for_housekeeping(every: timedelta) -> None:
+    """One job in this time, whoever asks and however often; none while Redis is away."""
+    _enqueue("approvals.jobs.housekeeping", HOUSEKEEPING_KEY, int(every.total_seconds() * 1000))
+
+
+def _enqueue(job: str, key: str, milliseconds: int) -> None:
+    """At most one such job in this time; a Redis that is away is left alone for a while."""
     global _redis_away_until  # noqa: PLW0603
     if time.monotonic() < _redis_away_until:
         return
     try:
         queue = _queue()
         # Behind a backlog (nobody works it off, or other jobs do the waking) a hint is worth nothing.
-        if queue.connection.set(WAKE_KEY, "1", nx=True, px=WAKE_MILLISECONDS) and queue.count < _BACKLOG:
-            queue.enqueue("approvals.jobs.wake", result_ttl=0, failure_ttl=0)
+        if queue.connection.set(key, "1", nx=True, px=milliseconds) and queue.count < _BACKLOG:
+            queue.enqueue(job, result_ttl=0, failure_ttl=0)
     except Exception as error:  # any failure of a hint is harmless: the sweeper finds the run
         _redis_away_until = time.monotonic() + 5
         log.warning("hint by RQ failed, workers fall back on polling: %s", error)
