@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 import uvicorn
@@ -37,7 +38,7 @@ class Stoppable(Protocol):
 
 def up(host: str, port: int, out: OutputWrapper) -> None:
     """Brings everything up and serves until it is told to stop (SIGINT or SIGTERM)."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # uvicorn raises it again once it has shut down
+    ending = Ending()
     _say(out, "Preparing the database, people and policies …")
     log_ins = prepare()
     with listening(host, port) as listener:
@@ -45,9 +46,10 @@ def up(host: str, port: int, out: OutputWrapper) -> None:
         worker.start()
         try:
             taken = listener.getsockname()[1]
-            if taken != port:
+            if port and taken != port:
                 _say(out, f"Port {port} is taken; using {taken}.")
             _say(out, greeting(f"http://{host}:{taken}", log_ins))
+            ending.check()
             config = uvicorn.Config(
                 "durable_app.asgi:application",
                 log_config=None,
@@ -58,6 +60,28 @@ def up(host: str, port: int, out: OutputWrapper) -> None:
             uvicorn.Server(config).run(sockets=[listener])
         finally:
             worker.stop()
+
+
+class Ending:
+    """Makes SIGINT and SIGTERM a KeyboardInterrupt, and remembers it.
+
+    One that is raised inside a destructor or a weak reference's callback is swallowed by the interpreter; while
+    everything is loaded that is not rare. uvicorn takes both signals over, and raises them again once it has ended.
+    """
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        signal.signal(signal.SIGINT, self)
+        signal.signal(signal.SIGTERM, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.is_asked = True
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if one came and was lost."""
+        if self.is_asked:
+            raise KeyboardInterrupt
 
 
 def _say(out: OutputWrapper, what: str) -> None:
@@ -81,7 +105,7 @@ def prepare() -> list[LogIn]:
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket on this port, or on the next one that is free."""
+    """A listening socket on this port, or on the next one that is free; port 0: on any."""
     for candidate in range(port, port + PORTS_TRIED):
         try:
             listener = socket.create_server((host, candidate))
@@ -131,22 +155,26 @@ def end(process: subprocess.Popen[bytes], seconds: float = 20) -> None:
 
 def greeting(address: str, log_ins: list[LogIn]) -> str:
     """What a person needs in order to go on."""
-    manage = PASTED
     people = [
         f"  {each.name:<6} {each.password or '(its own password)':<20} {each.group}"
-        f"{'' if each.sees_admin else ' (command line only)'}"
+        f"{', and the admin' if each.sees_admin else ''}"
         for each in log_ins
     ]
     lines = [
-        f"Up at {address}/admin/ (Ctrl-C ends it). Log-ins:",
+        f"Up at {address}/ (Ctrl-C ends it). Log-ins:",
         "",
         *people,
         "",
-        "Start the main job, then decide it as somebody else:",
+        "The main job, in two minutes:",
         "",
-        f"  {manage} runs start research-and-publish --as rita",
-        f"  {manage} approvals list",
-        f"  {manage} approvals decide ID --as vera --outcome approved --digest DIGEST",
+        "  1. Sign in as rita. Under Workflows, start research-and-publish; its form may stay as it is.",
+        "  2. In a private window, sign in as vera. Her inbox asks for a yes: read what will happen, approve.",
+        "  3. rita's page has moved on by itself: published, read back and verified.",
+        "",
+        "The same on the command line; once the run waits, the second command prints what to type next:",
+        "",
+        f"  {PASTED} runs start research-and-publish --as rita",
+        f"  {PASTED} approvals list",
         "",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What the site answers before it has any page."""
+"""What the site answers beside its pages."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ def test_the_admin_needs_no_exception_from_the_content_policy(admin_client):
     assert answer.content.count(b"<style") == answer.content.count(f'<style nonce="{nonce}"'.encode())
 
 
+def test_browsers_find_an_icon_where_they_look_for_one(client):
+    assert client.get("/favicon.ico", follow=True)["Content-Type"] == "image/svg+xml"
+
+
 def test_static_files_come_in_one_piece(client):
     answer = client.get("/static/admin/css/base.css")
     assert not answer.streaming
@@ -28,7 +32,14 @@ def test_static_files_come_in_one_piece(client):
     assert (again.status_code, again.content, again.get("Content-Type")) == (304, b"", None)
 
 
-def test_the_root_leads_to_the_admin(client):
+@pytest.mark.django_db
+def test_the_root_is_the_inbox(client, admin_client):
     answer = client.get("/")
-    assert (answer.status_code, answer["Location"]) == (302, "/admin/")
-    assert client.post("/").status_code == 405
+    assert (answer.status_code, answer["Location"]) == (302, "/sign-in/?next=/")
+    assert admin_client.get("/").status_code == 200
+    assert admin_client.post("/").status_code == 405
+
+
+@pytest.mark.django_db
+def test_the_admin_leads_back_to_the_inbox(admin_client):
+    assert '<a href="/">View site</a>' in admin_client.get("/admin/").content.decode()

@@ -11,8 +11,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import override_settings
 
+from approvals.errors import PermissionRefused
 from approvals.models import Policy, PolicyVersion
-from approvals.services import policies
+from approvals.services import policies, runs
 from durable_app.seed import PEOPLE, POLICIES, seed
 
 pytestmark = pytest.mark.django_db
@@ -74,6 +75,20 @@ def test_an_account_that_was_there_is_not_touched(data_dir: Path) -> None:
     User.objects.create_user("admin", password="theirs")
     assert {each.name: each.password for each in seed()}["admin"] == ""
     assert not User.objects.get(username="admin").is_superuser
+
+
+def test_rita_and_olaf_start_the_main_job_and_the_reviewers_do_not() -> None:
+    seed()
+    started = {}
+    for name in PEOPLE:
+        try:
+            started[name] = runs.start_as(
+                User.objects.get(username=name), "research-and-publish", {}
+            ).requester
+        except PermissionRefused as refusal:
+            started[name] = refusal.values["needed"]
+    nobody = "requesters or operators"
+    assert started == {"rita": "rita", "vera": nobody, "sam": nobody, "olaf": "olaf", "admin": "admin"}
 
 
 @pytest.mark.parametrize(

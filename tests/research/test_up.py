@@ -7,21 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from approvals.testing import wait_for
 from durable_app import up
 from durable_app.seed import LogIn
-
-
-def until(true: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def test_the_next_free_port_is_taken() -> None:
@@ -41,7 +33,7 @@ def test_a_worker_that_dies_is_replaced_and_the_last_one_ends_with_us(
 ) -> None:
     fake = tmp_path / "manage.py"
     fake.write_text(
-        f"import os, time; open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}}\\n'); time.sleep(60)"
+        f"import os, signal; open({str(tmp_path / 'pids')!r}, 'a').write(f'{{os.getpid()}}\\n'); signal.pause()"
     )
     monkeypatch.setattr(up, "MANAGE", fake)
 
@@ -52,9 +44,9 @@ def test_a_worker_that_dies_is_replaced_and_the_last_one_ends_with_us(
     worker = up.WorkerProcess()
     worker.start()
     try:
-        until(lambda: len(pids()) == 1)
+        wait_for(lambda: len(pids()) == 1)
         os.kill(pids()[0], signal.SIGKILL)
-        until(lambda: len(pids()) == 2)
+        wait_for(lambda: len(pids()) == 2)
     finally:
         worker.stop()
     for pid in pids():
@@ -63,7 +55,7 @@ def test_a_worker_that_dies_is_replaced_and_the_last_one_ends_with_us(
 
 
 def test_a_process_that_will_not_end_is_killed() -> None:
-    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
     process = subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -77,8 +69,9 @@ def test_what_is_printed() -> None:
         "http://127.0.0.1:8000",
         [LogIn("vera", "reviewers", "pass-word"), LogIn("rita", "requesters", "x", sees_admin=False)],
     )
-    assert "http://127.0.0.1:8000/admin/" in told
-    assert "vera   pass-word" in told
-    assert "requesters (command line only)" in told
+    assert told.startswith("Up at http://127.0.0.1:8000/ (Ctrl-C ends it).")
+    assert "vera   pass-word            reviewers, and the admin\n" in told
+    assert "rita   x                    requesters\n" in told
     assert "sam    (its own password)" in up.greeting("http://x", [LogIn("sam", "reviewers", "")])
-    assert "runs start research-and-publish" in told
+    assert told.index("Sign in as rita") < told.index("sign in as vera") < told.index("verified")
+    assert "runs start research-and-publish --as rita\n" in told

@@ -1,0 +1,1 @@
+"""The pages: what reviewers, requesters and operators see. Reach services and queries, nothing below."""
