@@ -16,10 +16,12 @@ up: runtime ## Start everything: database, demo people and policies, web and wor
 demo: runtime ## Run the main job, kill its worker on the way, decide, and end
 	@$(PY) manage.py demo
 
-# What asks no database need not run on the second one.
-test: lint ## Check everything: lint, the suite on SQLite, the suite on PostgreSQL and Redis
-	$(EMBEDDED) $(PY) -m pytest -n auto
-	$(PY) tests/services.py $(PY) -m pytest -n auto --ignore=tests/values --ignore=tests/policy --ignore=tests/ground
+# What asks no database need not run on the second one; of the pages in a browser, the main road is enough there.
+ONCE := tests/values tests/policy tests/ground \
+	$(filter-out tests/browser/test_main_road.py,$(wildcard tests/browser/test_*.py))
+test: lint ## Check everything: lint, the suite on SQLite and in Chromium, the suite on PostgreSQL and Redis
+	$(EMBEDDED) $(PY) tests/services.py --chromium $(PY) -m pytest -n auto
+	$(PY) tests/services.py $(PY) -m pytest -n auto $(ONCE:%=--ignore=%)
 
 bench: dev ## Measure beside the database's own commit rate (BENCH="w1 --reps 3")
 	$(PY) tests/services.py --durable $(PY) manage.py bench $(BENCH)

