@@ -99,7 +99,7 @@ def test_a_signal_ends_it_with_its_runs_given_back(engine: object, process: Proc
     run = runs.start(doubling, 4)
     wait_for(lambda: runs.get(run.id).status == "completed")
     worker.send_signal(signal.SIGTERM)
-    out, _ = worker.communicate(timeout=20)
+    out, _ = worker.communicate(timeout=60)
     assert worker.returncode == 0 and '"ended": "told to end"' in out
     assert Worker.objects.get().stopped_at is not None
 
@@ -113,7 +113,7 @@ def test_a_second_signal_ends_it_at_once(engine: object, process: Process, tmp_p
         worker.send_signal(signal.SIGINT)
         return worker.poll() is not None
 
-    wait_for(ended, seconds=5)
+    wait_for(ended)
     assert worker.returncode == 128 + signal.SIGINT
     assert runs.get(run.id).status == "running"  # whoever sweeps next takes it over
 
@@ -223,7 +223,7 @@ def test_the_worker_process_serves_rq(engine: object, queue: Any, process: Proce
     wait_for(lambda: runs.get(run.id).status == "completed")
     wait_for(lambda: queue.count == 0)
     worker.send_signal(signal.SIGTERM)
-    _, err = worker.communicate(timeout=20)
+    _, err = worker.communicate(timeout=60)
     assert worker.returncode == 0, err
     assert queue.connection.scard("rq:workers") == 0
     assert connection.vendor == "postgresql"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -33,10 +34,10 @@ class Line(Effect[str]):
 
 
 def wait_at_the_gate() -> str:
-    """Until the test opens it: meanwhile the run has a worker."""
-    (world() / "entered").touch()
-    while not (world() / "gate").exists():
-        time.sleep(0.005)
+    """Until the test, which holds the gate's lock, lets it go: meanwhile the run has a worker."""
+    with (world() / "gate").open() as gate:
+        (world() / "entered").touch()
+        fcntl.flock(gate, fcntl.LOCK_SH)
     return "open"
 
 
@@ -48,6 +49,7 @@ def stop_here() -> str:
     except FileExistsError:
         return "passed by"
     os.kill(os.getpid(), signal.SIGSTOP)
+    (world() / "woken").touch()
     return "woke up"
 
 

@@ -21,6 +21,9 @@ _OURS = re.compile(
     r'^\s*(?:WITH held AS \()?(?:INSERT INTO|UPDATE)\s+"?approvals_(?:run|entry|wait|effect)\b', re.IGNORECASE
 )
 
+calls: list[Any] = []
+"""What the bodies of a test tell it; the fixture `checked` empties it."""
+
 
 def flow(fn: Callable[[Context, Any], Any]) -> Workflow[Any, Any]:
     """Registers a function under its module's and its own name."""

@@ -11,10 +11,11 @@ from unittest import mock
 from pydantic import BaseModel
 
 from approvals import MATCH, Context, Effect, Receipt, Retry, Verification, workflow
+from approvals.models import Approval
 from approvals.models import Effect as Row
-from approvals.models import Entry, Wait
-from approvals.services import reconciliation, runs
-from approvals.testing import Peer, clock, drive, pending, people
+from approvals.services import decisions, policies, reconciliation, runs
+from approvals.testing import Peer, clock, decide, drive, pending, people
+from tests.engine.make import case
 
 
 class Order(BaseModel):
@@ -135,6 +136,19 @@ def answers(effect: type[Effect[Any]], *script: Any) -> Iterator[list[str]]:
         yield keys
 
 
+def reads(answer: Any) -> Any:
+    """Every read-back of the shop says this, or raises it."""
+    side = {"side_effect": answer} if isinstance(answer, Exception) else {"return_value": answer}
+    return mock.patch.object(Verifiable, "verify", **side)
+
+
+def bought() -> Any:
+    """A run that has bought, and waits for a word."""
+    run = runs.start(buy_then_wait, Order())
+    drive()
+    return run
+
+
 def lose_it(shop: Peer, key: str) -> None:
     """What the peer had is gone."""
     at = shop.keys.index(key)
@@ -147,11 +161,6 @@ def later(**delta: float) -> int:
     return drive()
 
 
-def case(run: Any) -> Wait:
-    """The one open case of a run."""
-    return Wait.objects.get(run=run.id, kind="reconciliation", status="open")
-
-
 def settle(run: Any, resolution: str, **more: Any) -> None:
     """An operator settles the open case of a run."""
     reconciliation.resolve(
@@ -162,11 +171,6 @@ def settle(run: Any, resolution: str, **more: Any) -> None:
 def row(run: Any) -> Row:
     """The one effect of a run."""
     return Row.objects.get(run=run.id)
-
-
-def kinds(run: Any) -> list[str]:
-    """The kinds of a run's entries, in order."""
-    return list(Entry.objects.filter(run=run.id).order_by("seq").values_list("kind", flat=True))
 
 
 def status(run: Any) -> str:
@@ -182,7 +186,30 @@ def error(run: Any) -> str:
 
 def summary(run: Any) -> str:
     """The summary of the one open approval."""
-    from approvals.models import Approval
-
     (one,) = pending(run)
     return Approval.objects.get(pk=one.id).summary
+
+
+REVIEWERS = [{"needed": 1, "from": ["group:reviewers"]}]
+TWO = [{"needed": 2, "from": ["group:reviewers"]}]
+
+
+def load(slug: str = "p", **more: Any) -> None:
+    """A policy that asks one reviewer, unless `more` says otherwise."""
+    policies.load({"slug": slug, "rules": [{"stages": REVIEWERS}], **more})
+
+
+def start(flow: Any, order: Order | None = None) -> Any:
+    """A run of the requester's, driven until idle."""
+    run = runs.start(flow, order or Order(), requester=people().requester)
+    drive()
+    return run
+
+
+def approve(run: Any, which: int = 0, name: str | None = None) -> None:
+    """One reviewer approves the one open approval, or that of a policy."""
+    if name is None:
+        decide(run, people().reviewers[which], "approved")
+        return
+    wait = Approval.objects.get(wait__run=run.id, wait__status="open", policy__slug=name)
+    decisions.decide(wait.pk, actor=people().reviewers[which], outcome="approved", digest=wait.digest)

@@ -14,16 +14,10 @@ from approvals.engine import sweeper
 from approvals.errors import ChildFailed
 from approvals.models import Entry, Outbox, Run, Wait
 from approvals.services import runs
-from approvals.testing import assert_invariants, clock, crash_at, decide, drive, people
+from approvals.testing import clock, crash_at, decide, drive, people
 from tests.engine.make import flow, kinds, ran
 
-pytestmark = pytest.mark.usefixtures("engine")
-
-
-@pytest.fixture(autouse=True)
-def _checked(engine):
-    yield
-    assert_invariants()
+pytestmark = pytest.mark.usefixtures("checked")
 
 
 class Sum(BaseModel):

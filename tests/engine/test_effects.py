@@ -140,22 +140,6 @@ def test_rejection_raises_and_nothing_is_sent() -> None:
     assert_invariants()
 
 
-def test_a_reviewer_who_left_no_longer_counts() -> None:
-    who = people()
-    with peer(Guarded) as shop:
-        run = runs.start(guarded, Order(sku="A"), requester=who.requester)
-        drive()
-        decide(run, who.reviewers[0], "approved")
-        who.reviewers[0].is_active = False
-        who.reviewers[0].save()
-        drive()
-        assert shop.requests == [] and len(pending(run)) == 1
-        decide(run, who.reviewers[1], "approved")
-        drive()
-        assert len(shop.requests) == 1
-        assert_invariants()
-
-
 def test_policies_load() -> None:
     assert policies.load({"slug": "p", "rules": [{"automatic": True}]}).version == 1
 

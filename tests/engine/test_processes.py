@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from approvals.services import runs
 from approvals.testing import assert_invariants, wait_for
 from durable_app.environment import BASE_DIR
 from tests.engine.killing import killing, stopping
-from tests.engine.shop import kinds, status
+from tests.engine.make import kinds
+from tests.engine.shop import status
 
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.sigkill]
 
@@ -62,7 +63,7 @@ def worker(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> It
                 stderr=log,
             )
         processes.append(process)
-        wait_for(lambda: Worker.objects.count() > before or process.poll() is not None, seconds=60)
+        wait_for(lambda: Worker.objects.count() > before or process.poll() is not None, seconds=120)
         assert process.poll() is None, Path(log.name).read_text()
         return process
 
@@ -72,6 +73,14 @@ def worker(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> It
             process.send_signal(signal.SIGCONT)
             process.kill()
         process.wait(10)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Callable[[], None]]:
+    """Closed, and open for ever once it is called."""
+    with (tmp_path / "gate").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield lambda: fcntl.flock(held, fcntl.LOCK_UN)
 
 
 def lines(tmp_path: Path) -> list[tuple[str, float]]:
@@ -86,15 +95,15 @@ def finished(run: Any) -> bool:
 
 
 def test_a_killed_worker_is_noticed_by_an_idle_one_and_nothing_is_done_twice(
-    worker: Callable[..., Any], tmp_path: Path, record_property: Any
+    worker: Callable[..., Any], gate: Callable[[], None], tmp_path: Path, record_property: Any
 ) -> None:
     first = worker(APPROVALS_FAULT="performed:1", APPROVALS_ALLOW_FAULTS="1")
     run = runs.start(killing, 1)
-    wait_for((tmp_path / "entered").exists, seconds=30)
+    wait_for((tmp_path / "entered").exists)
     worker()
-    (tmp_path / "gate").touch()
-    assert first.wait(30) == -signal.SIGKILL
-    wait_for(lambda: finished(run), seconds=30)
+    gate()
+    assert first.wait(60) == -signal.SIGKILL
+    wait_for(lambda: finished(run))
     assert status(run) == "completed"
     ((key, acted_at),) = lines(tmp_path)
     noticed = Entry.objects.get(run=run.id, kind="run.lose_lease")
@@ -109,15 +118,15 @@ def test_a_killed_worker_is_noticed_by_an_idle_one_and_nothing_is_done_twice(
 
 
 def test_a_worker_killed_before_anything_was_done_costs_nothing(
-    worker: Callable[..., Any], tmp_path: Path
+    worker: Callable[..., Any], gate: Callable[[], None], tmp_path: Path
 ) -> None:
     first = worker(APPROVALS_FAULT="before_flush:1", APPROVALS_ALLOW_FAULTS="1")
     run = runs.start(killing, 1)
-    (tmp_path / "gate").touch()
-    assert first.wait(30) == -signal.SIGKILL
+    gate()
+    assert first.wait(60) == -signal.SIGKILL
     assert status(run) == "running" and lines(tmp_path) == []
     worker()
-    wait_for(lambda: finished(run), seconds=30)
+    wait_for(lambda: finished(run))
     assert status(run) == "completed" and len(lines(tmp_path)) == 1
     assert_invariants()
 
@@ -130,37 +139,39 @@ def test_a_stopped_worker_loses_its_run_when_its_lease_is_over_and_wakes_up_to_n
     """CASES 13. Its lock is still held: only the lease says so."""
     first = worker(LEASE_SECONDS="2")
     run = runs.start(stopping, 1)
-    wait_for((tmp_path / "stopped").exists, seconds=30)
+    wait_for((tmp_path / "stopped").exists)
     worker(LEASE_SECONDS="2")
-    wait_for(lambda: finished(run), seconds=30)
+    wait_for(lambda: finished(run))
     assert runs.get(run.id).output == "passed by" and len(lines(tmp_path)) == 1
     assert "its lease ran out" in Entry.objects.get(run=run.id, kind="run.lose_lease").data
     before = Run.objects.get(pk=run.id).seq
     alive = Worker.objects.filter(stopped_at=None).count()
     first.send_signal(signal.SIGCONT)
-    wait_for(lambda: Worker.objects.filter(stopped_at=None).count() > alive, seconds=30)  # under a new name
-    time.sleep(0.3)
-    assert Run.objects.get(pk=run.id).seq == before and len(lines(tmp_path)) == 1
+    wait_for(lambda: Worker.objects.filter(stopped_at=None).count() > alive)  # under a new name
+    wait_for((tmp_path / "woken").exists)
     again = runs.start(stopping, 1)
-    wait_for(lambda: finished(again), seconds=30)
+    wait_for(lambda: finished(again))
     first.terminate()
-    assert first.wait(20) == 0
+    assert first.wait(60) == 0  # with it the turn that woke up is over
+    assert Run.objects.get(pk=run.id).seq == before and len(lines(tmp_path)) == 2
     assert_invariants()
 
 
-def test_a_worker_that_is_told_to_end_gives_its_runs_back(worker: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_worker_that_is_told_to_end_gives_its_runs_back(
+    worker: Callable[..., Any], gate: Callable[[], None], tmp_path: Path
+) -> None:
     """CASES 17."""
     first = worker()
     run = runs.start(killing, 1)
-    wait_for((tmp_path / "entered").exists, seconds=30)
+    wait_for((tmp_path / "entered").exists)
     first.terminate()
-    time.sleep(0.3)
-    (tmp_path / "gate").touch()
-    assert first.wait(20) == 0
+    wait_for(lambda: "to stop at their next boundary: 1" in (tmp_path / "worker-0.log").read_text())
+    gate()
+    assert first.wait(60) == 0
     found = Run.objects.get(pk=run.id)
     assert (found.status, found.fence, found.turns_lost) == ("pending", 1, 0) and lines(tmp_path) == []
     worker()
-    wait_for(lambda: finished(run), seconds=30)
+    wait_for(lambda: finished(run))
     assert status(run) == "completed" and len(lines(tmp_path)) == 1
     assert kinds(run).count("step.complete") == 1
     assert_invariants()

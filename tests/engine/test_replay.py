@@ -11,10 +11,13 @@ import pytest
 from pydantic import BaseModel
 
 from approvals import Context, Effect, Failed, Receipt, step
+from approvals.engine.cases import EndOfJournal
+from approvals.engine.turn import Turn
 from approvals.errors import ArgumentsChanged, NotApproved
 from approvals.models import Entry, Run, Wait
 from approvals.services import reconciliation, runs
-from approvals.testing import assert_invariants, clock, decide, drive, peer, people
+from approvals.testing import assert_invariants, clock, crash_at, decide, drive, peer, people
+from approvals.transitions import NewEntry
 from tests.engine.make import case, code, flow, kinds, ran, resume
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -318,3 +321,17 @@ def test_the_journal_is_byte_for_byte_what_it_was_after_a_replay() -> None:
             assert report.same and report.ended == "completed" and report.output == '"3"'
         assert [list(t._default_manager.order_by("pk").values()) for t in tables] == before
         assert kinds(run)[-1] == "run.complete"
+
+
+def test_a_replay_commits_nothing_even_of_a_run_that_a_worker_holds() -> None:
+    """Its turn has the fence of the worker's own: only that it replays keeps it from writing."""
+    run = runs.start(verdict, 0)
+    with crash_at("claimed"):
+        drive()
+    turn = Turn(Run.objects.get(pk=run.id), verdict, replaying=True)
+    turn.keep(NewEntry("step.complete", 1, "a", "", "0"))
+    with pytest.raises(EndOfJournal):
+        turn.flush()
+    with pytest.raises(EndOfJournal), turn.boundary():
+        pass
+    assert kinds(run) == ["run.start", "run.claim"]

@@ -23,19 +23,17 @@ from approvals.errors import (
 )
 from approvals.models import Entry, Run, Wait
 from approvals.services import runs
-from approvals.testing import assert_invariants, clock, crash_at, drive, peer, people
+from approvals.testing import clock, crash_at, drive, peer, people
 from tests.engine.make import case, flow, kinds, ran
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("checked")
 
 during: list[Any] = []
 
 
 @pytest.fixture(autouse=True)
-def _checked(engine):
+def _fresh() -> None:
     during.clear()
-    yield
-    assert_invariants()
 
 
 class Order(BaseModel):

@@ -15,19 +15,17 @@ from approvals import Context, Effect, Expired, Receipt
 from approvals.errors import InvalidInput, NotFound, WaitClosed
 from approvals.models import Entry, Message, Wait
 from approvals.services import runs
-from approvals.testing import assert_invariants, clock, crash_at, drive, peer
+from approvals.testing import clock, crash_at, drive, peer
 from tests.engine.make import flow, kinds, ran
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("checked")
 
 done: list[Any] = []
 
 
 @pytest.fixture(autouse=True)
-def _checked(engine):
+def _fresh() -> None:
     done.clear()
-    yield
-    assert_invariants()
 
 
 class Paid(BaseModel):

@@ -52,6 +52,10 @@ class Free(Effect[str]):
     def perform(self, request: str, key: str) -> Receipt[str]:
         raise AssertionError("tests replace the peer")
 
+    def target(self, request: str) -> str:
+        calls.append(connection.in_atomic_block)
+        return "there"
+
 
 class Murky(Effect[str]):
     kind = "same.murky"
@@ -199,19 +203,29 @@ def test_a_run_that_gets_on_between_its_losses_is_no_case() -> None:
     assert kinds(run).count("run.lose_lease") == 8
 
 
-def test_the_author_s_words_are_asked_for_outside_any_transaction() -> None:
-    who = people()
-    with peer(Send):
-        run = ran(sends, "a", requester=who.requester)
-        decide(run, who.reviewers[0], "approved")
-        drive()
-    assert runs.get(run.id).status == "completed"
-    assert calls and not any(calls)
+@flow
+def asks(ctx: Context, text: str) -> str:
+    return ctx.approval("may I", policy="one-reviewer", action=text, effect=Send, title="May I?").outcome
 
 
 @flow
 def sends_freely(ctx: Context, text: str) -> str:
     return ctx.effect("send", Free, text).external_id
+
+
+@pytest.mark.parametrize("of", [sends, asks, sends_freely], ids=["an effect", "a question", "sent again"])
+def test_the_author_s_words_are_asked_for_outside_any_transaction(of: Any) -> None:
+    who = people()
+    with peer(Send), peer(Free):
+        run = runs.start(of, "a", requester=who.requester)
+        with crash_at("performed"):
+            drive()
+        drive()
+        if pending(run):
+            decide(run, who.reviewers[0], "approved")
+            drive()
+    assert runs.get(run.id).status == "completed"
+    assert calls and not any(calls)
 
 
 def test_nothing_is_sent_again_for_a_run_that_was_asked_to_cancel_meanwhile() -> None:

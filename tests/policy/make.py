@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from approvals.errors import InvalidPolicy
 from approvals.policy import Facts, Person, Policy, parse
 
 FINANCE = {"needed": 1, "from": ["group:finance"]}
@@ -37,3 +40,23 @@ def person(username: str, *groups: str, active: bool = True, permissions: tuple[
 
 def id_of(username: str) -> str:
     return f"id of {username}"
+
+
+def problems(**keys: Any) -> tuple[str, ...]:
+    """What is wrong with a policy changed by `keys`."""
+    with pytest.raises(InvalidPolicy) as caught:
+        policy(**keys)
+    return caught.value.problems
+
+
+def rule_problems(*rules: Any) -> tuple[str, ...]:
+    return problems(rules=list(rules))
+
+
+def stage_problems(**keys: Any) -> tuple[str, ...]:
+    return rule_problems({"stages": [FINANCE | keys]})
+
+
+def the_one(found: tuple[str, ...]) -> str:
+    assert len(found) == 1, found
+    return found[0]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum, StrEnum
 from typing import Any, Generic, Literal, NamedTuple, NewType, Protocol, TypedDict, TypeVar
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     BaseModel,
@@ -21,6 +23,10 @@ from pydantic import (
     field_serializer,
 )
 
+EMPTY = inspect.Parameter.empty
+BERLIN = ZoneInfo("Europe/Berlin")
+NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - naive is the point
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 T = TypeVar("T")
 UserId = NewType("UserId", int)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -17,12 +16,11 @@ from approvals.workflows.values import (
     return_annotation,
     workflow_annotations,
 )
-from tests.values.models import Base, Line
+from tests.values.models import EMPTY, Base, Line
 
 if TYPE_CHECKING:
     from nowhere import Missing  # type: ignore[import-not-found]
 
-EMPTY = inspect.Parameter.empty
 T = TypeVar("T")
 K = TypeVar("K")
 

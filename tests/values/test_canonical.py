@@ -12,7 +12,6 @@ from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import pytest
 import rfc8785
@@ -22,9 +21,7 @@ from pydantic import BaseModel, HttpUrl, SecretBytes, SecretStr
 
 from approvals.canonical import action_digest, canonical_bytes, digest
 from approvals.errors import NotSerializable
-from tests.values.models import Base, Colour, Holder, Line, Point, Size, TwoArguments, Wider
-
-BERLIN = ZoneInfo("Europe/Berlin")
+from tests.values.models import BERLIN, Base, Colour, Holder, Line, Point, Size, TwoArguments, Wider
 
 
 def nested(depth: int) -> Any:

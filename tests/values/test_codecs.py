@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -21,6 +19,9 @@ from pydantic import Field, HttpUrl
 from approvals.errors import InvalidInput, NotSerializable
 from approvals.workflows.values import codec_for
 from tests.values.models import (
+    BERLIN,
+    EMPTY,
+    NOON,
     Aliased,
     Base,
     Box,
@@ -37,11 +38,6 @@ from tests.values.models import (
     Size,
     UserId,
 )
-
-EMPTY = inspect.Parameter.empty
-BERLIN = ZoneInfo("Europe/Berlin")
-NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - naive is the point
-NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
 def order() -> Order:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from approvals.errors import NotSerializable, PayloadTooLarge
 from approvals.workflows.values import codec_for
 from tests.values.models import (
+    BERLIN,
+    EMPTY,
+    NAIVE,
+    NOON,
     Base,
     Colour,
     Holder,
@@ -26,11 +28,6 @@ from tests.values.models import (
     TwoArguments,
     Wider,
 )
-
-EMPTY = inspect.Parameter.empty
-BERLIN = ZoneInfo("Europe/Berlin")
-NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - naive is the point
-NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
 def roundtrip(annotation: Any, value: Any) -> Any:

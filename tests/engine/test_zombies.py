@@ -1,0 +1,112 @@
+"""Workers that wake up after their run was taken write nothing and send nothing (CASES 13, 14, 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from approvals import faults as points
+from approvals.engine.loop import Worker
+from approvals.engine.turn import Turn
+from approvals.errors import LeaseLost
+from approvals.models import Run
+from approvals.services import runs
+from approvals.testing import assert_invariants, peer
+from approvals.transitions import NewEntry
+from approvals.workflows import registry
+from tests.engine.make import kinds
+from tests.engine.shop import Findable, Order, buy_findable, later, row, status
+from tests.engine.workers import claimed_by, count_to
+
+pytestmark = pytest.mark.usefixtures("fresh_workers")
+
+
+def zombie(run: Any, point: str, meanwhile: Callable[[], Any]) -> Turn:
+    """A turn that is held up at a crash point, while the world goes on."""
+    worker = Worker()
+    turn = Turn(claimed_by(worker, run), registry.resolve(run.workflow, run.version))
+    reach = points.reach
+
+    def held_up(at: str) -> None:
+        reach(at)
+        if at == point:
+            mock_reach.stop()
+            assert worker.lease is not None
+            worker.lease.drop_locks()
+            meanwhile()
+
+    mock_reach = mock.patch.object(points, "reach", held_up)
+    mock_reach.start()
+    try:
+        turn.execute()
+    finally:
+        mock.patch.stopall()
+    return turn
+
+
+@pytest.mark.parametrize(
+    "point", ["claimed", "intent_committed", "performing", "performed", "before_complete"]
+)
+def test_a_worker_whose_run_was_taken_writes_nothing_and_sends_nothing(point: str) -> None:
+    """CASES 13: stopped past its lease; another worker finishes the run; it wakes up."""
+    with peer(Findable) as shop:
+        run = runs.start(buy_findable, Order())
+
+        def meanwhile() -> None:
+            later(seconds=30)
+            later(seconds=60)
+            assert status(run) == "completed"
+            meanwhile.seq = Run.objects.get(pk=run.id).seq  # type: ignore[attr-defined]
+            meanwhile.calls = len(shop.calls)  # type: ignore[attr-defined]
+
+        turn = zombie(run, point, meanwhile)
+        assert type(turn.leaving).__name__ == "LeaseLost"
+        assert Run.objects.get(pk=run.id).seq == meanwhile.seq  # type: ignore[attr-defined]
+        assert len(shop.calls) == meanwhile.calls and len(shop.requests) == 1  # type: ignore[attr-defined]
+        assert_invariants()
+
+
+def test_a_zombie_that_wakes_before_the_other_is_done_sends_nothing_either() -> None:
+    """The run was taken and waits out the grace; the first worker is still within its deadline."""
+    with peer(Findable) as shop:
+        run = runs.start(buy_findable, Order())
+        turn = zombie(run, "performing", lambda: later(seconds=16))
+        assert type(turn.leaving).__name__ == "LeaseLost" and shop.calls == []
+        assert row(run).status == "in_doubt" and status(run) == "suspended"
+        later(seconds=60)
+        assert status(run) == "completed" and len(shop.requests) == 1
+        assert_invariants()
+
+
+def test_a_zombies_step_counts_for_nothing() -> None:
+    """CASES 14."""
+    run = runs.start(count_to, 2)
+    turn = zombie(run, "step_done", lambda: later(seconds=30))
+    assert type(turn.leaving).__name__ == "LeaseLost" and status(run) == "completed"
+    assert kinds(run).count("step.complete") == 2
+    assert_invariants()
+
+
+def test_a_late_heartbeat_of_a_finished_run_changes_nothing() -> None:
+    """CASES 20."""
+    run = runs.start(count_to, 1)
+    worker = Worker()
+    turn = Turn(claimed_by(worker, run), count_to)
+    assert worker.lease is not None
+    worker.lease.drop_locks()
+    later(seconds=60)
+    assert status(run) == "completed"
+    before = Run.objects.get(pk=run.id).seq
+    turn.keep(NewEntry("step.complete", 9, "late"))
+    turn._buffered_since = 0
+    with pytest.raises(LeaseLost):
+        turn.flush_due()
+    assert not worker.lease.renew()
+    worker.turns[run.id] = turn
+    worker._look_after_turns()
+    worker._give_up(run.id, turn.held.fence, "late")
+    assert (Run.objects.get(pk=run.id).seq, status(run)) == (before, "completed")
+    assert_invariants()
