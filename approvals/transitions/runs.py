@@ -33,19 +33,41 @@ def suspend(
 
     Then, or when the run was asked to stop, it yields instead; not while what is `in_doubt` needs its time.
     """
-    modes = dict(parked)
-    if all_of or len(modes) == 1:
-        modes = dict.fromkeys(modes, Wait.TOGETHER)
-    still_open = _still_open(tx, modes)
-    met = not still_open if all_of else len(still_open) < len(modes)
+    parking = modes(parked, all_of=all_of)
+    still_open = _still_open(tx, parking)
+    met = not still_open if all_of else len(still_open) < len(parking)
     if met or (asked_to_stop(tx) and not in_doubt):
+        _unpark(tx)
         yield_(tx)
         return False
-    for mode in sorted(set(modes.values())):
-        if those := [i for i, m in modes.items() if m == mode and still_open.get(i, m) != m]:
+    for mode in sorted(set(parking.values())):
+        if those := [i for i, m in parking.items() if m == mode and still_open.get(i, m) != m]:
             Wait.objects.filter(pk__in=those).update(parked=mode)
     tx.move_run("suspend", {"parked_left": len(still_open) if all_of else 1})
     return True
+
+
+def modes(parked: Collection[tuple[UUID, int]], *, all_of: bool) -> dict[UUID, int]:
+    """How each of these waits is parked on."""
+    given = dict(parked)
+    return dict.fromkeys(given, Wait.TOGETHER) if all_of or len(given) == 1 else given
+
+
+def met_on_arrival(tx: Transaction, parking: Mapping[UUID, int], *, all_of: bool) -> bool:
+    """Whether messages that were there when this transaction opened these waits are all that is waited for."""
+    closed = [i for i in parking if i in tx.opened and tx.opened[i].status != WaitStatus.OPEN]
+    met = len(closed) == len(parking) if all_of else bool(closed)
+    if met:
+        _unpark(tx)
+    return met
+
+
+def _unpark(tx: Transaction) -> None:
+    """The run does not suspend on what was opened for that."""
+    for wait in tx.opened.values():
+        if wait.status == WaitStatus.OPEN and wait.parked != Wait.NOT_PARKED:
+            wait.parked = Wait.NOT_PARKED
+            Wait.objects.filter(pk=wait.pk).update(parked=Wait.NOT_PARKED)
 
 
 def _still_open(tx: Transaction, ids: Mapping[UUID, int]) -> dict[UUID, int]:
