@@ -19,7 +19,7 @@ from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connection, transaction
 
-from approvals import clock
+from approvals import clock, outbox
 from approvals.errors import IllegalTransition, LeaseLost, NotFound
 from approvals.models import Effect, Entry, Run, Wait, Worker, statements
 from approvals.states import Machine, RunStatus, next_state
@@ -71,6 +71,7 @@ def _write(
     position: int = 0,
     held: Held | None = None,
     unasked: bool = False,
+    notify: bool = False,
 ) -> int | None:
     """Updates the run and appends its entries; the last entry's number, or None if the guard failed."""
     columns = tuple([(name, isinstance(value, clock.Now)) for name, value in changes.items()])
@@ -82,7 +83,7 @@ def _write(
     if held:
         parameters += [held.worker_id, held.fence]
     if connection.vendor == "postgresql":
-        return _write_in_one(update, parameters, entries)
+        return _write_in_one(update, parameters, entries, notify=notify)
     with transaction.atomic():
         rows = statements.run(f"{update} RETURNING seq", parameters)
         if not rows:
@@ -106,21 +107,24 @@ _ONE = "SELECT id, seq, %s::int, %s, %s, %s, %s, at FROM held"
 
 
 @cache
-def _with_entries(update: str, rows: str) -> str:
+def _with_entries(update: str, rows: str, notify: bool) -> str:
+    told = f", {outbox.NOTIFY}" if notify else ""
     return (
         f"WITH held AS ({update} RETURNING id, seq, {clock.sql()} AS at), "
-        f"added AS ({_INSERT} {rows}) SELECT seq FROM held"
+        f"added AS ({_INSERT} {rows}) SELECT seq{told} FROM held"
     )
 
 
-def _write_in_one(update: str, parameters: list[Any], entries: Sequence[NewEntry]) -> int | None:
+def _write_in_one(
+    update: str, parameters: list[Any], entries: Sequence[NewEntry], *, notify: bool
+) -> int | None:
     if len(entries) == 1:
         e, rows = entries[0], _ONE
         parameters += [e.position, e.kind, e.name, e.digest, e.data]
     else:
         rows = _MANY
         parameters += [len(entries), *([getattr(e, c) for e in entries] for c in _ENTRY_COLUMNS)]
-    found = statements.run(_with_entries(update, rows), parameters)
+    found = statements.run(_with_entries(update, rows, notify), parameters)
     return found[0][0] if found else None
 
 
@@ -164,6 +168,7 @@ class Transaction:
     entries: list[NewEntry] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=dict)
     position: int = 0
+    hints: bool = False
     opened: dict[UUID, Wait] = field(default_factory=dict)
 
     @cached_property
@@ -239,11 +244,17 @@ class Transaction:
             **data,
         )
 
+    def hint(self) -> None:
+        """Says, after the commit, that the run became runnable."""
+        self.hints = True
+
     def write(self) -> None:
         """Writes the run and its entries."""
         if not self.entries and not self.changes:
             return
-        _write(self.run.pk, self.entries, self.changes, position=self.position)
+        _write(self.run.pk, self.entries, self.changes, position=self.position, notify=self.hints)
+        if self.hints:
+            outbox.hint(notify=False)
         self.run.seq += len(self.entries)
 
 

@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from approvals import clock
-from approvals.models import Outbox
+from approvals.models import Outbox, statements
 
 if TYPE_CHECKING:
     from rq import Queue
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHANNEL = "approvals"
+NOTIFY = f"pg_notify('{CHANNEL}', '')"
+"""The same in SQL, for a statement that is sent anyhow."""
 WAKE_KEY = "approvals:wake"
 WAKE_MILLISECONDS = 100
 """At most one wake job in this time; a worker that was woken looks again after it, so no hint in it is lost."""
@@ -49,11 +51,10 @@ def wake_here() -> None:
         event.set()
 
 
-def hint() -> None:
-    """Says, after the commit, that some run became runnable."""
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+def hint(*, notify: bool = True) -> None:
+    """Says, after the commit, that some run became runnable; without `notify`, a statement of the caller's does."""
+    if notify and connection.vendor == "postgresql":
+        statements.run("SELECT pg_notify(%s, '')", [CHANNEL])
     transaction.on_commit(_after_commit)
 
 

@@ -82,7 +82,7 @@ def _still_open(tx: Transaction, ids: Mapping[UUID, int]) -> dict[UUID, int]:
 def yield_(tx: Transaction) -> None:
     """Gives the run back at a boundary; nothing is dispatched."""
     tx.move_run("yield", {"ready_at": tx.now, "verify_due": False})
-    outbox.hint()
+    tx.hint()
 
 
 def lose_lease(tx: Transaction, *, why: str, noticed_after: float | None = None) -> None:
@@ -94,7 +94,7 @@ def lose_lease(tx: Transaction, *, why: str, noticed_after: float | None = None)
         why=why,
         noticed_after_seconds=noticed_after,
     )
-    outbox.hint()
+    tx.hint()
 
 
 def _doubt_what_was_sent(tx: Transaction, why: str) -> None:
@@ -112,7 +112,7 @@ def wake(tx: Transaction, *, losers: bool) -> None:
         else:
             Wait.objects.filter(pk=loser.pk).update(parked=Wait.NOT_PARKED)
     tx.move_run("wake", {"ready_at": tx.now, "parked_left": 0, "verify_due": True})
-    outbox.hint()
+    tx.hint()
 
 
 def leave_wait(tx: Transaction, wait: Wait) -> None:
@@ -144,14 +144,14 @@ def resume(tx: Transaction, *, actor: str) -> None:
     """An operator lets a paused run go on. What it was parked on is found again by replay."""
     Wait.objects.filter(run=tx.run).exclude(parked=Wait.NOT_PARKED).update(parked=Wait.NOT_PARKED)
     tx.move_run("resume", {"ready_at": tx.now, "parked_left": 0, "verify_due": True}, actor=actor)
-    outbox.hint()
+    tx.hint()
 
 
 def unwind(tx: Transaction) -> None:
     """To be claimed only to settle what is in doubt, before it can be cancelled."""
     Wait.objects.filter(run=tx.run).exclude(parked=Wait.NOT_PARKED).update(parked=Wait.NOT_PARKED)
     tx.move_run("unwind", {"ready_at": tx.now})
-    outbox.hint()
+    tx.hint()
 
 
 def complete(tx: Transaction, *, output: str) -> None:
