@@ -19,6 +19,10 @@ _SQLITE_NOW = (
     "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', "
     "(SELECT printf('%%+.3f seconds', coalesce(sum(shift), 0) / 1000000.0) FROM approvals_clock))"
 )
+# What approvals_now() does: PostgreSQL calls such a function as one, at the price of a statement of its own.
+_POSTGRESQL_NOW = (
+    "(clock_timestamp() + coalesce((SELECT shift FROM approvals_clock WHERE id = 1), interval '0'))"
+)
 
 
 class Now(Func):
@@ -33,7 +37,7 @@ class Now(Func):
 
 def sql() -> str:
     """The same expression for raw SQL on the current connection (use with parameters: % is doubled)."""
-    return "approvals_now()" if connection.vendor == "postgresql" else _SQLITE_NOW
+    return _POSTGRESQL_NOW if connection.vendor == "postgresql" else _SQLITE_NOW
 
 
 def now() -> datetime:

@@ -10,29 +10,34 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import Q, Value
 
 from approvals import canonical, clock, policy
 from approvals.errors import UnknownPolicy
 from approvals.models import Approval, Decision, Effect, Policy, PolicyClaim, PolicyVersion, Run
 
+_PERMISSION = ("content_type__app_label", "codename")
+
 
 def people(ids: Collection[Any]) -> dict[str, policy.Person]:
-    """These people (primary keys) as they are now, by id; a removed account is missing. Four queries, however many.
+    """These people (primary keys) as they are now, by id; a removed account is missing. Two queries, however many.
 
     A superuser is eligible by group and permission like everybody: no name opens every gate.
     """
     found = {u.pk: u for u in get_user_model()._default_manager.filter(pk__in=ids)}
     groups: dict[Any, set[str]] = {pk: set() for pk in found}
     permissions: dict[Any, set[str]] = {pk: set() for pk in found}
-    for user_id, name in Group.objects.filter(user__in=found).values_list("user", "name"):
-        groups[user_id].add(name)
-    direct = Permission.objects.filter(user__in=found).annotate(who=F("user"))
-    by_group = Permission.objects.filter(group__user__in=found).annotate(who=F("group__user"))
-    for rows in (direct, by_group):
-        for who, app, codename in rows.values_list("who", "content_type__app_label", "codename"):
-            if who in permissions:
-                permissions[who].add(f"{app}.{codename}")
+    member = Group.objects.filter(user__in=found).values_list("user", Value(""), "name")
+    unordered = Permission.objects.order_by()  # its own order would be one within a union
+    granted = unordered.filter(user__in=found).values_list("user", *_PERMISSION)
+    by_group = unordered.filter(group__user__in=found).values_list("group__user", *_PERMISSION)
+    for who, app, name in member.union(granted, by_group, all=True) if found else ():
+        if who not in found:  # a group has other members too
+            continue
+        if app:
+            permissions[who].add(f"{app}.{name}")
+        else:
+            groups[who].add(name)
     return {
         str(pk): policy.Person(
             str(pk), u.get_username(), u.is_active, frozenset(groups[pk]), frozenset(permissions[pk])

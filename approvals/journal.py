@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, transaction
 
 from approvals import clock, outbox
 from approvals.errors import IllegalTransition, LeaseLost, NotFound
-from approvals.models import Effect, Entry, Run, Wait, Worker
+from approvals.models import Effect, Entry, Run, Wait, Worker, statements
 from approvals.states import Machine, RunStatus, next_state
 
 
@@ -45,29 +45,22 @@ class NewEntry:
     data: str = "{}"
 
 
-_FIELDS: dict[str, Any] = {field.name: field for field in Run._meta.concrete_fields}
-
-
-def _column(name: str, value: Any) -> Any:
-    if connection.vendor == "postgresql":
-        return value  # psycopg knows every type of this table; the fields would only cost time
-    return _FIELDS[name].get_db_prep_save(value, connection)
-
-
-def _set_clause(changes: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    sql, values = "", []
-    for name, value in changes.items():
-        column = _FIELDS[name].column
-        if isinstance(value, clock.Now):
-            sql += f", {column} = {clock.sql()}"
-        else:
-            sql += f", {column} = %s"
-            values.append(_column(name, value))
-    return sql, values
-
-
 _HELD = " AND worker_id = %s AND fence = %s AND status = 'running'"
 _UNASKED = " AND cancel_requested_at IS NULL AND pause_requested_at IS NULL"
+
+
+@cache
+def _update(columns: tuple[tuple[str, bool], ...], position: bool, held: bool, unasked: bool) -> str:
+    """The statement that moves a run; `columns` are named with whether they become now."""
+    sets = "".join(
+        f", {Run._meta.get_field(name).column} = {clock.sql() if is_now else '%s'}"  # type: ignore[union-attr]
+        for name, is_now in columns
+    )
+    if position:
+        sets += ", turns_lost = CASE WHEN position < %s THEN 0 ELSE turns_lost END"
+        sets += ", position = CASE WHEN position < %s THEN %s ELSE position END"
+    guard = (_HELD if held else "") + (_UNASKED if unasked else "")
+    return f"UPDATE approvals_run SET seq = seq + %s{sets} WHERE id = %s{guard}"
 
 
 def _write(
@@ -78,36 +71,31 @@ def _write(
     position: int = 0,
     held: Held | None = None,
     unasked: bool = False,
+    notify: bool = False,
 ) -> int | None:
     """Updates the run and appends its entries; the last entry's number, or None if the guard failed."""
-    sets, values = _set_clause(changes)
+    columns = tuple([(name, isinstance(value, clock.Now)) for name, value in changes.items()])
+    update = _update(columns, position > 0, held is not None, unasked)
+    parameters = [len(entries), *[v for v in changes.values() if not isinstance(v, clock.Now)]]
     if position:
-        sets += ", turns_lost = CASE WHEN position < %s THEN 0 ELSE turns_lost END"
-        sets += ", position = CASE WHEN position < %s THEN %s ELSE position END"
-        values += [position] * 3
-    guard = _HELD if held else ""
-    guard += _UNASKED if unasked else ""
-    where = [_column("id", run_id)] + ([_column("worker", held.worker_id), held.fence] if held else [])
-    update = f"UPDATE approvals_run SET seq = seq + %s{sets} WHERE id = %s{guard}"
-    parameters = [len(entries), *values, *where]
+        parameters += [position] * 3
+    parameters.append(run_id)
+    if held:
+        parameters += [held.worker_id, held.fence]
     if connection.vendor == "postgresql":
-        return _write_in_one(update, parameters, entries)
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"{update} RETURNING seq", parameters)
-        if (row := cursor.fetchone()) is None:
+        return _write_in_one(update, parameters, entries, notify=notify)
+    with transaction.atomic():
+        rows = statements.run(f"{update} RETURNING seq", parameters)
+        if not rows:
             return None
-        first = row[0] - len(entries) + 1
-        cursor.executemany(
-            "INSERT INTO approvals_entry (run_id, seq, position, kind, name, digest, data, at) "
-            f"VALUES (%s, %s, %s, %s, %s, %s, %s, {clock.sql()})",
-            [
-                (_column("id", run_id), first + i, e.position, e.kind, e.name, e.digest, e.data)
-                for i, e in enumerate(entries)
-            ],
-        )
-        return row[0]  # type: ignore[no-any-return]
+        last: int = rows[0][0]
+        for seq, e in enumerate(entries, last - len(entries) + 1):
+            line = [run_id, seq, e.position, e.kind, e.name, e.digest, e.data]
+            statements.run(f"{_INSERT} VALUES (%s, %s, %s, %s, %s, %s, %s, {clock.sql()})", line)
+        return last
 
 
+_INSERT = "INSERT INTO approvals_entry (run_id, seq, position, kind, name, digest, data, at)"
 _ENTRY_COLUMNS = ("position", "kind", "name", "digest", "data")
 # A list is bound as five arrays, so that one statement serves any number; a single entry needs none.
 _MANY = (
@@ -118,19 +106,26 @@ _MANY = (
 _ONE = "SELECT id, seq, %s::int, %s, %s, %s, %s, at FROM held"
 
 
-def _write_in_one(update: str, parameters: list[Any], entries: Sequence[NewEntry]) -> int | None:
-    rows, values = _ONE, [getattr(entries[0], c) for c in _ENTRY_COLUMNS] if len(entries) == 1 else []
-    if not values:
-        rows, values = _MANY, [len(entries), *([getattr(e, c) for e in entries] for c in _ENTRY_COLUMNS)]
-    sql = (
-        f"WITH held AS ({update} RETURNING id, seq, approvals_now() AS at), added AS ("
-        "INSERT INTO approvals_entry (run_id, seq, position, kind, name, digest, data, at) "
-        f"{rows}) SELECT seq FROM held"
+@cache
+def _with_entries(update: str, rows: str, notify: bool) -> str:
+    told = f", {outbox.NOTIFY}" if notify else ""
+    return (
+        f"WITH held AS ({update} RETURNING id, seq, {clock.sql()} AS at), "
+        f"added AS ({_INSERT} {rows}) SELECT seq{told} FROM held"
     )
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [*parameters, *values])
-        row = cursor.fetchone()
-    return None if row is None else row[0]
+
+
+def _write_in_one(
+    update: str, parameters: list[Any], entries: Sequence[NewEntry], *, notify: bool
+) -> int | None:
+    if len(entries) == 1:
+        e, rows = entries[0], _ONE
+        parameters += [e.position, e.kind, e.name, e.digest, e.data]
+    else:
+        rows = _MANY
+        parameters += [len(entries), *([getattr(e, c) for e in entries] for c in _ENTRY_COLUMNS)]
+    found = statements.run(_with_entries(update, rows, notify), parameters)
+    return found[0][0] if found else None
 
 
 def record(
@@ -175,6 +170,7 @@ class Transaction:
     entries: list[NewEntry] = field(default_factory=list)
     changes: dict[str, Any] = field(default_factory=dict)
     position: int = 0
+    hints: bool = False
     opened: dict[UUID, Wait] = field(default_factory=dict)
 
     @cached_property
@@ -236,11 +232,11 @@ class Transaction:
             setattr(row, name, value)
         if new:
             row.run = self.run
-            row.save(force_insert=True)
+            statements.insert(row)
             if isinstance(row, Wait):
                 self.opened[row.pk] = row
         elif columns != {"status": before}:
-            type(row)._default_manager.filter(pk=row.pk).update(**columns)
+            statements.update(row, columns)
         self.append(
             f"{machine}.{event}",
             position=row.position,
@@ -250,11 +246,17 @@ class Transaction:
             **data,
         )
 
+    def hint(self) -> None:
+        """Says, after the commit, that the run became runnable."""
+        self.hints = True
+
     def write(self) -> None:
         """Writes the run and its entries."""
         if not self.entries and not self.changes:
             return
-        _write(self.run.pk, self.entries, self.changes, position=self.position)
+        _write(self.run.pk, self.entries, self.changes, position=self.position, notify=self.hints)
+        if self.hints:
+            outbox.hint(notify=False)
         self.run.seq += len(self.entries)
         outbox.changed(self.run.pk)
 
@@ -266,14 +268,37 @@ def locked(run_id: UUID, *, held: Held | None = None) -> Iterator[Transaction]:
     Raises NotFound, or LeaseLost if `held` is given and no longer holds.
     """
     with transaction.atomic():
-        run = Run.objects.select_for_update(of=("self",)).filter(pk=run_id).first()
-        if run is None:
-            raise NotFound(run=run_id)
+        tx = _lock(run_id)
+        run = tx.run
         if held and (run.worker_id, run.fence, run.status) != (held.worker_id, held.fence, RunStatus.RUNNING):
             raise LeaseLost(held)
-        tx = Transaction(run, held)
+        tx.held = held
         yield tx
         tx.write()
+
+
+_RUN_FIELDS = [f.attname for f in Run._meta.concrete_fields]
+_RUN_COLUMNS = ", ".join(str(f.column) for f in Run._meta.concrete_fields)
+
+
+def _lock(run_id: UUID) -> Transaction:
+    if connection.vendor != "postgresql":
+        run = Run.objects.filter(pk=run_id).first()  # the transaction has locked the whole database
+        if run is None:
+            raise NotFound(run=run_id)
+        return Transaction(run)
+    # The outer query goes on when the inner one has its lock: now is read after it, and by a function of its own,
+    # which sees what was committed while this waited (a clock that tests moved).
+    sql = (
+        f"WITH held AS MATERIALIZED (SELECT {_RUN_COLUMNS} FROM approvals_run WHERE id = %s FOR UPDATE) "
+        "SELECT held.*, approvals_now() FROM held"
+    )
+    if not (rows := statements.run(sql, [run_id])):
+        raise NotFound(run=run_id)
+    *columns, now = rows[0]
+    tx = Transaction(Run.from_db(DEFAULT_DB_ALIAS, _RUN_FIELDS, columns))
+    tx.now = now
+    return tx
 
 
 def create(run: Run, **data: Any) -> bool:
@@ -314,31 +339,18 @@ def claim(
     """
     if not known or limit < 1:
         return []
-    pairs = ", ".join(["(%s, %s)"] * len(known))
-    choose = (
-        f"SELECT id FROM approvals_run WHERE status = 'pending' AND ready_at <= (SELECT {clock.sql()}) "
-        f"AND turns_lost {'>=' if suspects else '<'} {SUSPECT_TURNS} "
-        f"AND (workflow, version) IN (VALUES {pairs}) ORDER BY ready_at LIMIT %s"
-    )
-    status = _next("run", RunStatus.PENDING, "claim")
-    update = (
-        "UPDATE approvals_run SET status = %s, worker_id = %s, fence = fence + 1, seq = seq + 1 "
-        "WHERE id IN ({}) RETURNING "
-    )
-    head: list[Any] = [status, _column("worker", worker.pk)]
-    tail = [*(part for pair in known for part in pair), limit]
-    note = json.dumps({"worker": worker.name})
+    status, note = _next("run", RunStatus.PENDING, "claim"), json.dumps({"worker": worker.name})
+    compare = ">=" if suspects else "<"
     if connection.vendor == "postgresql":
-        sql = (
-            # Chosen once: a subquery that the planner repeats would lock more rows than the limit.
-            f"WITH chosen AS MATERIALIZED ({choose} FOR UPDATE SKIP LOCKED), "
-            f"held AS ({update.format('SELECT id FROM chosen')}*), added AS ("
-            "INSERT INTO approvals_entry (run_id, seq, kind, name, digest, data, at) "
-            "SELECT id, seq, 'run.claim', '', '', %s, approvals_now() FROM held) SELECT * FROM held"
-        )
-        runs = list(Run.objects.raw(sql, [*tail, *head, note]))
+        names, versions = [name for name, _ in known], [version for _, version in known]
+        rows = statements.run(_claim(compare), [names, versions, limit, status, worker.pk, note])
+        runs = [Run.from_db(DEFAULT_DB_ALIAS, _RUN_FIELDS, row) for row in rows]
     else:
-        runs = _claim_in_two(f"{update.format(choose)}*", [*head, *tail], note)
+        pairs = f"VALUES {', '.join(['(%s, %s)'] * len(known))}"
+        sql = f"{_TAKE.format(_CHOOSE.format(now=clock.sql(), compare=compare, pairs=pairs))} RETURNING *"
+        runs = _claim_in_two(
+            sql, [status, worker.pk.hex, *(part for pair in known for part in pair), limit], note
+        )
     for run in runs:
         outbox.changed(run.pk)
     return runs
@@ -350,3 +362,25 @@ def _claim_in_two(update: str, parameters: Sequence[Any], note: str) -> list[Run
         now = clock.now()
         Entry.objects.bulk_create(Entry(run=r, seq=r.seq, kind="run.claim", data=note, at=now) for r in runs)
     return runs
+
+
+_CHOOSE = (
+    "SELECT id FROM approvals_run WHERE status = 'pending' AND ready_at <= (SELECT {now}) "
+    f"AND turns_lost {{compare}} {SUSPECT_TURNS} AND (workflow, version) IN ({{pairs}}) ORDER BY ready_at LIMIT %s"
+)
+_TAKE = (
+    "UPDATE approvals_run SET status = %s, worker_id = %s, fence = fence + 1, seq = seq + 1 WHERE id IN ({})"
+)
+
+
+@cache
+def _claim(compare: str) -> str:
+    pairs = "SELECT * FROM unnest(%s::text[], %s::int[])"
+    choose = _CHOOSE.format(now=clock.sql(), compare=compare, pairs=pairs)
+    return (
+        # Chosen once: a subquery that the planner repeats would lock more rows than the limit.
+        f"WITH chosen AS MATERIALIZED ({choose} FOR UPDATE SKIP LOCKED), "
+        f"held AS ({_TAKE.format('SELECT id FROM chosen')} RETURNING {_RUN_COLUMNS}), added AS ("
+        "INSERT INTO approvals_entry (run_id, seq, kind, name, digest, data, at) "
+        f"SELECT id, seq, 'run.claim', '', '', %s, {clock.sql()} FROM held) SELECT * FROM held"
+    )

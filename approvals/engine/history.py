@@ -11,13 +11,17 @@ from uuid import UUID
 from approvals import errors
 from approvals.engine.cases import words_of
 from approvals.errors import ApprovalsError
-from approvals.models import Entry
+from approvals.models import statements
 from approvals.states import WaitKind
 from approvals.transitions import NewEntry
 
 CLOSINGS = frozenset({"wait.resolve", "wait.expire", "wait.cancel"})
 REFUSED = "refused"
 """The entry of a call that raised before anything else was recorded of it."""
+_RECORDED = (
+    "SELECT seq, position, kind, name, digest, data FROM approvals_entry "
+    "WHERE run_id = %s AND position IS NOT NULL ORDER BY seq"
+)
 _ENDS = (".complete", ".fail")
 
 
@@ -61,12 +65,11 @@ class History:
     def load(cls, run_id: UUID) -> History:
         """Reads the journal of a run, in one query."""
         history = cls()
-        rows = Entry.objects.filter(run=run_id, position__isnull=False).order_by("seq")
-        history.learn(rows.values_list("seq", "position", "kind", "name", "digest", "data"))
+        history.learn(statements.run(_RECORDED, [run_id]))
         history.highest = max(history.positions, default=0)
         return history
 
-    def learn(self, rows: Iterable[tuple[int, int | None, str, str, str, str]]) -> None:
+    def learn(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Takes in entries (seq, position, kind, name, digest, data)."""
         for seq, position, kind, name, digest, data in rows:
             if position is None:

@@ -157,7 +157,7 @@ def park_for(turn: Turn, wait: Wait, delay: timedelta, **data: Any) -> NoReturn:
     """Suspends on a new timer, in one transaction."""
     turn.reach("before_suspend")
     with turn.boundary() as tx:
-        wait.due_at = tx.now + delay
+        wait.due_at, wait.parked = tx.now + delay, Wait.TOGETHER
         wait_events.open_(tx, wait, **data)
         suspended = turn.park_in(tx, [(wait.pk, Wait.KEEP)])
     turn.left(suspended)

@@ -39,8 +39,9 @@ from approvals.errors import (
     SuspendInsideTransaction,
     Yielded,
 )
-from approvals.models import Run
+from approvals.models import Run, Wait
 from approvals.transitions import NewEntry, Transaction, locked, runs
+from approvals.transitions import waits as wait_events
 from approvals.workflows.context import Context
 from approvals.workflows.handles import Handle
 from approvals.workflows.registry import Workflow
@@ -50,6 +51,11 @@ author_log = logging.getLogger("approvals.workflow")
 
 _COUNTS = frozenset({"uuid", "random", "progress"})
 """Calls that record nothing; every other one may commit or suspend."""
+
+
+_OPENS_NOTHING_ELSE = frozenset({"signal", "wait", "wait_any", "wait_all", *_COUNTS})
+"""Calls that let a wait stay unopened: what waits for it opens it in the same transaction."""
+Unopened = tuple[dict[str, Any], timedelta | None]
 
 
 class Turn(Positions):
@@ -64,6 +70,8 @@ class Turn(Positions):
         self.warnings: list[str] = []
         self.stop_asked = False
         self.started = time.monotonic()
+        self._unopened: list[Unopened] = []
+        self._parking: dict[UUID, int] = {}
         self._atomic = (connection.in_atomic_block, len(connection.savepoint_ids))
         self.log = logging.Logger(f"{author_log.name}.{run.workflow}")
         self.log.parent = author_log
@@ -84,11 +92,29 @@ class Turn(Positions):
             raise SuspendInsideTransaction(call=f"ctx.{what}", position=self.position + 1)
         if self.stop_asked and not self.replaying and self.position >= self.history.highest:
             self._call("", "", Turn._give_back)
+        if self._unopened and what not in _OPENS_NOTHING_ELSE:
+            self._call("", "", Turn.open_now)
 
     def _give_back(self) -> NoReturn:
         with self.boundary() as tx:
             runs.yield_(tx)
         self.leave(Yielded())
+
+    def open_later(self, columns: dict[str, Any], due: timedelta | None = None) -> UUID:
+        """Opens a wait with the next call that could let anybody know of it, or that waits for it; its id."""
+        wait_id = clock.new_id()
+        self._unopened.append(({"id": wait_id, **columns}, due))
+        return wait_id
+
+    def open_now(self) -> None:
+        """Opens what is to be opened later, if anything is."""
+        if self._unopened:
+            with self.boundary():
+                pass
+
+    def keep(self, entry: NewEntry, *, sync: bool = False) -> None:
+        self.open_now()  # its position comes first: the journal has no gaps
+        super().keep(entry, sync=sync)
 
     @contextmanager
     def inside(self, what: str) -> Iterator[None]:
@@ -130,10 +156,11 @@ class Turn(Positions):
                     self.leave(Stopped())
                 with locked(self.run_id, held=self.held) as tx:
                     self._fill(tx)
+                    self._open_in(tx)
                     yield tx
             except LeaseLost as lost:
                 self.leave(lost)
-            flushed, self._buffer = bool(self._buffer), []
+            flushed, self._buffer, self._unopened = bool(self._buffer), [], []
             self.run = tx.run
             first = tx.run.seq - len(tx.entries) + 1
             self.history.learn(
@@ -151,6 +178,12 @@ class Turn(Positions):
         if self.warnings:
             runs.warn(tx, self.warnings)
             self.warnings = []
+
+    def _open_in(self, tx: Transaction) -> None:
+        for columns, due in self._unopened:
+            wait = Wait(parked=self._parking.get(columns["id"], Wait.NOT_PARKED), **columns)
+            wait.due_at = tx.now + due if due is not None else None
+            wait_events.open_(tx, wait)
 
     def _stop_if_asked(self) -> bool:
         if not self.stop_asked:
@@ -174,14 +207,23 @@ class Turn(Positions):
 
     # --- suspension and stopping ------------------------------------------------------------------
 
-    def park(self, parked: list[tuple[UUID, int]], *, all_of: bool = False) -> NoReturn:
-        """Suspends on open waits, in a transaction of its own."""
+    def park(self, parked: list[tuple[UUID, int]], *, all_of: bool = False) -> None:
+        """Suspends on open waits, in a transaction of its own.
+
+        Returns only if waits that this very transaction opened had their messages already.
+        """
         if self.replaying:
             self.end_of_journal()
         self.reach("before_suspend")
-        with self.boundary() as tx:
-            suspended = self.park_in(tx, parked, all_of=all_of)
-        self.left(suspended)
+        self._parking = runs.modes(parked, all_of=all_of)
+        try:
+            with self.boundary() as tx:
+                met = runs.met_on_arrival(tx, self._parking, all_of=all_of)
+                suspended = not met and self.park_in(tx, parked, all_of=all_of)
+        finally:
+            self._parking = {}
+        if not met:
+            self.left(suspended)
 
     def park_in(
         self,
@@ -228,8 +270,8 @@ class Turn(Positions):
     def signal(self, name: str, schema: Any, expires_in: timedelta | None) -> Handle[Any]:
         return self._call("signal", name, waits.signal, name, schema, expires_in)  # type: ignore[no-any-return]
 
-    def timer(self, name: str, when: timedelta | datetime) -> Handle[Any]:
-        return self._call("timer", name, waits.timer, name, when)  # type: ignore[no-any-return]
+    def timer(self, name: str, when: timedelta | datetime, *, later: bool = False) -> Handle[Any]:
+        return self._call("timer", name, waits.timer, name, when, later=later)  # type: ignore[no-any-return]
 
     def child(self, name: str, workflow: Any, input: Any) -> Handle[Any]:
         return self._call("child", name, waits.child, name, workflow, input)  # type: ignore[no-any-return]
@@ -298,7 +340,8 @@ class Turn(Positions):
         text = self.finished(output)
         self.reach("before_complete")
         # Only this turn opens waits of this run, so what it knows to be closed is closed.
-        settled = not (self.history.effects or self.history.open_waits or self.run.parent_wait)
+        open_ones = self.history.open_waits or self._unopened
+        settled = not (self.history.effects or open_ones or self.run.parent_wait)
         if not (settled and not self.warnings and self._complete_at_once(text)):
             with self.boundary() as tx:
                 if not runs.honour_stop(tx):

@@ -46,15 +46,21 @@ def signal(turn: Turn, name: str, schema: Any, expires_in: timedelta | None) -> 
     wait = Wait(position=turn.position, kind=WaitKind.SIGNAL, name=name)
     if schema is not None:
         wait.data = json.dumps({"schema": codec.schema()})
+    if not entries and expires_in is None:  # what expires does so from this line on
+        columns = {"position": wait.position, "kind": wait.kind, "name": name, "data": wait.data}
+        return _handle(turn, turn.open_later(columns), name, read)
     return _opened(turn, entries, wait, read, due=expires_in)
 
 
-def timer(turn: Turn, name: str, when: timedelta | datetime) -> Handle[Fired]:
-    """A wait for an instant."""
+def timer(turn: Turn, name: str, when: timedelta | datetime, *, later: bool) -> Handle[Fired]:
+    """A wait for an instant; `later`: the next call waits for it, and opens it."""
     if isinstance(when, datetime) and when.tzinfo is None:
         raise ContextMisuse("A timer needs an aware datetime or a timedelta", timer=name, found=repr(when))
     entries = turn.at("timer", name)
     wait = Wait(position=turn.position, kind=WaitKind.TIMER, name=name)
+    if later and not entries and isinstance(when, timedelta):
+        columns = {"position": wait.position, "kind": wait.kind, "name": name}
+        return _handle(turn, turn.open_later(columns, when), name, _fired)
     return _opened(turn, entries, wait, _fired, due=when)
 
 
@@ -116,6 +122,7 @@ def request_approval(
         return _opened(turn, entries, wait, read)
     if park:
         turn.reach("before_suspend")
+        wait.parked = Wait.TOGETHER
     suspended: bool | None = None
     with turn.boundary() as tx:
         (version,) = facts.required([policy], "")
@@ -222,6 +229,7 @@ def _handle(turn: Turn, wait_id: UUID, name: str, read: Read) -> Handle[Any]:
 def wait(turn: Turn, handle: Handle[Any], at_most: timedelta | None) -> Any:
     """The handle's value; suspends while it is open."""
     if at_most is not None:
+        turn.open_now()  # it may be closed on arrival, and then needs no timer
         return _wait_at_most(turn, handle, at_most)
     if handle.id not in turn.history.closed:
         turn.park([(handle.id, Wait.CANCEL)])
@@ -276,6 +284,7 @@ def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) 
     if not met:
         turn.position -= 1  # nothing is recorded at this position until there is a winner
         turn.park([(i, mode) for i in by_id if i not in closed])
+        return wait_any(turn, handles, cancel_losers)  # a message was there when its wait was opened
     winner = met[0][1]
     losers = [i for i in by_id if i not in closed]
     turn.readable.update(i for _, i in met)

@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from approvals import clock
-from approvals.models import Outbox
+from approvals.models import Outbox, statements
 from approvals.outbox.pages import LISTS, RUNS, changed, group, run_topic, serve_pages
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CHANNEL = "approvals"
+NOTIFY = f"pg_notify('{CHANNEL}', '')"
+"""The same in SQL, for a statement that is sent anyhow."""
 WAKE_KEY = "approvals:wake"
 HOUSEKEEPING_KEY = "approvals:housekeeping"
 WAKE_MILLISECONDS = 100
@@ -68,11 +70,10 @@ def wake_here() -> None:
         event.set()
 
 
-def hint() -> None:
-    """Says, after the commit, that some run became runnable."""
-    if connection.vendor == "postgresql":
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+def hint(*, notify: bool = True) -> None:
+    """Says, after the commit, that some run became runnable; without `notify`, a statement of the caller's does."""
+    if notify and connection.vendor == "postgresql":
+        statements.run("SELECT pg_notify(%s, '')", [CHANNEL])
     transaction.on_commit(_after_commit)
 
 

@@ -18,8 +18,8 @@ from approvals.errors import (
     StaleDigest,
     WaitClosed,
 )
-from approvals.models import Approval, Decision, Wait
-from approvals.states import RUN_FINAL, WaitKind, WaitStatus
+from approvals.models import Approval, Decision, Wait, statements
+from approvals.states import RUN_FINAL, WaitStatus
 from approvals.transitions import Transaction, locked, waits
 
 OUTCOMES = ("approved", "rejected", "changes_requested")
@@ -85,10 +85,10 @@ def decide(
 
 
 def _run_of(wait_id: UUID) -> UUID:
-    run_id = Wait.objects.filter(pk=wait_id, kind=WaitKind.APPROVAL).values_list("run_id", flat=True).first()
-    if run_id is None:
+    found = statements.fetch(Wait, "id = %s AND kind = 'approval'", [wait_id])
+    if not found:
         raise NotFound("There is no such approval", wait=wait_id)
-    return run_id
+    return found[0].run_id
 
 
 def _own(approval: Approval, said: Sequence[Decision], actor: Any) -> Decision | None:

@@ -185,7 +185,8 @@ def signal(run_id: UUID | tuple[str, str], name: str, payload: Any, *, message_i
     with locked(_find(run_id)) as tx:
         waits.apply_due(tx)
         message = models.Message(name=name, message_id=message_id or str(clock.new_id()))
-        earlier = models.Message.objects.filter(run=tx.run, name=name, message_id=message_id).first()
+        same_id = models.Message.objects.filter(run=tx.run, name=name, message_id=message_id)
+        earlier = same_id.first() if message_id is not None else None
         if earlier is not None:
             if not _same_payload(earlier, tree):
                 told = "This message id came before, with another payload"

@@ -33,19 +33,41 @@ def suspend(
 
     Then, or when the run was asked to stop, it yields instead; not while what is `in_doubt` needs its time.
     """
-    modes = dict(parked)
-    if all_of or len(modes) == 1:
-        modes = dict.fromkeys(modes, Wait.TOGETHER)
-    still_open = _still_open(tx, modes)
-    met = not still_open if all_of else len(still_open) < len(modes)
+    parking = modes(parked, all_of=all_of)
+    still_open = _still_open(tx, parking)
+    met = not still_open if all_of else len(still_open) < len(parking)
     if met or (asked_to_stop(tx) and not in_doubt):
+        _unpark(tx)
         yield_(tx)
         return False
-    for mode in sorted(set(modes.values())):
-        if those := [i for i, m in modes.items() if m == mode and still_open.get(i, m) != m]:
+    for mode in sorted(set(parking.values())):
+        if those := [i for i, m in parking.items() if m == mode and still_open.get(i, m) != m]:
             Wait.objects.filter(pk__in=those).update(parked=mode)
     tx.move_run("suspend", {"parked_left": len(still_open) if all_of else 1})
     return True
+
+
+def modes(parked: Collection[tuple[UUID, int]], *, all_of: bool) -> dict[UUID, int]:
+    """How each of these waits is parked on."""
+    given = dict(parked)
+    return dict.fromkeys(given, Wait.TOGETHER) if all_of or len(given) == 1 else given
+
+
+def met_on_arrival(tx: Transaction, parking: Mapping[UUID, int], *, all_of: bool) -> bool:
+    """Whether messages that were there when this transaction opened these waits are all that is waited for."""
+    closed = [i for i in parking if i in tx.opened and tx.opened[i].status != WaitStatus.OPEN]
+    met = len(closed) == len(parking) if all_of else bool(closed)
+    if met:
+        _unpark(tx)
+    return met
+
+
+def _unpark(tx: Transaction) -> None:
+    """The run does not suspend on what was opened for that."""
+    for wait in tx.opened.values():
+        if wait.status == WaitStatus.OPEN and wait.parked != Wait.NOT_PARKED:
+            wait.parked = Wait.NOT_PARKED
+            Wait.objects.filter(pk=wait.pk).update(parked=Wait.NOT_PARKED)
 
 
 def _still_open(tx: Transaction, ids: Mapping[UUID, int]) -> dict[UUID, int]:
@@ -60,7 +82,7 @@ def _still_open(tx: Transaction, ids: Mapping[UUID, int]) -> dict[UUID, int]:
 def yield_(tx: Transaction) -> None:
     """Gives the run back at a boundary; nothing is dispatched."""
     tx.move_run("yield", {"ready_at": tx.now, "verify_due": False})
-    outbox.hint()
+    tx.hint()
 
 
 def lose_lease(tx: Transaction, *, why: str, noticed_after: float | None = None) -> None:
@@ -72,7 +94,7 @@ def lose_lease(tx: Transaction, *, why: str, noticed_after: float | None = None)
         why=why,
         noticed_after_seconds=noticed_after,
     )
-    outbox.hint()
+    tx.hint()
 
 
 def _doubt_what_was_sent(tx: Transaction, why: str) -> None:
@@ -90,7 +112,7 @@ def wake(tx: Transaction, *, losers: bool) -> None:
         else:
             Wait.objects.filter(pk=loser.pk).update(parked=Wait.NOT_PARKED)
     tx.move_run("wake", {"ready_at": tx.now, "parked_left": 0, "verify_due": True})
-    outbox.hint()
+    tx.hint()
 
 
 def leave_wait(tx: Transaction, wait: Wait) -> None:
@@ -122,14 +144,14 @@ def resume(tx: Transaction, *, actor: str) -> None:
     """An operator lets a paused run go on. What it was parked on is found again by replay."""
     Wait.objects.filter(run=tx.run).exclude(parked=Wait.NOT_PARKED).update(parked=Wait.NOT_PARKED)
     tx.move_run("resume", {"ready_at": tx.now, "parked_left": 0, "verify_due": True}, actor=actor)
-    outbox.hint()
+    tx.hint()
 
 
 def unwind(tx: Transaction) -> None:
     """To be claimed only to settle what is in doubt, before it can be cancelled."""
     Wait.objects.filter(run=tx.run).exclude(parked=Wait.NOT_PARKED).update(parked=Wait.NOT_PARKED)
     tx.move_run("unwind", {"ready_at": tx.now})
-    outbox.hint()
+    tx.hint()
 
 
 def complete(tx: Transaction, *, output: str) -> None:

@@ -10,7 +10,7 @@ from approvals import facts, payloads, policy
 from approvals.errors import InvalidInput, LimitExceeded
 from approvals.journal import Transaction
 from approvals.limits import limits
-from approvals.models import Approval, Audience, Decision, Effect, Message, Wait
+from approvals.models import Approval, Audience, Decision, Effect, Message, Wait, statements
 from approvals.states import EffectStatus, RunStatus, WaitKind, WaitStatus
 from approvals.transitions import runs
 
@@ -33,8 +33,7 @@ def open_(tx: Transaction, wait: Wait, approval: Approval | None = None, **data:
         asked = {source for stage in facts.stages(approval) for source in stage.sources}
         Audience.objects.bulk_create(Audience(approval=approval, source=source) for source in sorted(asked))
     if wait.kind in (WaitKind.SIGNAL, WaitKind.WEBHOOK):
-        early = Message.objects.filter(run=tx.run, name=wait.name, status=Message.Status.BUFFERED)
-        for message in early.order_by("id"):
+        for message in statements.fetch(Message, _EARLY, [tx.run.pk, wait.name]):
             try:
                 message.payload = _fitted(wait, payloads.read_whole(message.payload))
             except InvalidInput:
@@ -58,8 +57,7 @@ def _fitted(wait: Wait, tree: Any) -> str:
 
 def waiting_for(tx: Transaction, name: str) -> Wait | None:
     """The open wait that the next message of this name is for: the oldest."""
-    waiting = Wait.objects.filter(run=tx.run, name=name, kind=WaitKind.SIGNAL, status=WaitStatus.OPEN)
-    return waiting.order_by("position", "ordinal").first()
+    return next(iter(statements.fetch(Wait, _WAITING, [tx.run.pk, name])), None)
 
 
 def receive(tx: Transaction, message: Message, tree: Any, waiting: Wait | None) -> None:
@@ -74,7 +72,7 @@ def receive(tx: Transaction, message: Message, tree: Any, waiting: Wait | None) 
     message.run, message.received_at, message.wait = tx.run, tx.now, waiting
     if waiting is not None:
         message.status = Message.Status.CONSUMED
-    message.save(force_insert=True)
+    statements.insert(message)
     if waiting is None:
         tx.append("message.keep", name=message.name, id=message.message_id)
     else:
@@ -96,14 +94,21 @@ def resolve(tx: Transaction, wait: Wait, outcome: str, value: Any = None) -> Non
         _close(tx, wait, "resolve", outcome, value)
 
 
+_DUE = "run_id = %s AND status = 'open' AND due_at <= %s ORDER BY due_at, position"
+_WAITING = (
+    "run_id = %s AND name = %s AND kind = 'signal' AND status = 'open' ORDER BY position, ordinal LIMIT 1"
+)
+_EARLY = "run_id = %s AND name = %s AND status = 'buffered' ORDER BY id"
+_SAID = "approval_id = %s ORDER BY at, id"
+
+
 def apply_due(tx: Transaction) -> list[Wait]:
     """Applies what time has already decided, in the order of the deadlines. Every event does this first."""
-    due = Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN, due_at__lte=tx.now).order_by(
-        "due_at", "position"
-    )
-    closed = []
+    due = statements.fetch(Wait, _DUE, [tx.run.pk, tx.now])
+    closed: list[Wait] = []
     for wait in due:
-        wait.refresh_from_db(fields=["status", "parked"])  # an earlier one may have closed it as a loser
+        if closed:
+            wait.refresh_from_db(fields=["status", "parked"])  # an earlier one may have closed it as a loser
         if wait.status != WaitStatus.OPEN:
             continue
         if wait.kind == WaitKind.TIMER:
@@ -133,7 +138,7 @@ def decide(
 ) -> policy.Tally:
     """One person's decision; the one that settles the matter closes the wait in this transaction."""
     decision.at = tx.now
-    decision.save(force_insert=True)
+    statements.insert(decision)
     tx.move(
         wait,
         "decide",
@@ -171,7 +176,7 @@ def invalidate(tx: Transaction, wait: Wait, approval: Approval, reason: str) -> 
 
 def decisions(approval: Approval) -> list[Decision]:
     """Everything that was said about it, in order."""
-    return list(Decision.objects.filter(approval=approval).order_by("at", "id"))
+    return statements.fetch(Decision, _SAID, [approval.pk])
 
 
 def outcome_of(approval: Approval, rows: Sequence[Decision], outcome: str, comment: str) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class Codec[T]:
         """A JSON value from outside (a message, a form, a start by API) as this type; aliases and names both fit.
 
         `stored` is the text of the value that this one is an edit of: dots that were shown for a secret
-        stand for that secret. Raises `InvalidInput` (what, problems: one line per field, without the values; `located`).
+        stand for that secret. Raises `InvalidInput` (what; problems: a line per field, without values; `located`).
         """
         self.check(what=what)
         try:

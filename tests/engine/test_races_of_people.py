@@ -23,7 +23,9 @@ pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.postgres]
 
 @workflow(name="waits-for-word", version=1)
 def waits_for_word(ctx: Context, n: int) -> Any:
-    return ctx.wait(ctx.signal("go")).payload
+    word = ctx.signal("go")
+    ctx.now()  # opens it: a wait that opens with its suspension leaves nothing between the two
+    return ctx.wait(word).payload
 
 
 # --- signals ---------------------------------------------------------------------------------------
