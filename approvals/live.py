@@ -84,10 +84,13 @@ class Live(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels brings no 
         async with self._changing:
             await self._leave(self._topics)
 
-    async def _follow(self, asked: Sequence[str]) -> bool:
-        """Follows what is allowed of this and nothing else; False if the reader is signed out, which closes."""
+    async def _follow(self, asked: Sequence[str] | None = None) -> bool:
+        """Follows what is allowed of this (else of what it follows) and nothing else; False if that ended the socket.
+
+        What it follows is read after the lock: a message that joins topics may be under way.
+        """
         async with self._changing:
-            allowed = await self._allowed(asked)
+            allowed = await self._allowed(sorted(self._topics) if asked is None else asked)
             if allowed is None:
                 await self._leave(self._topics)
                 await self.close(SIGNED_OUT)
@@ -111,7 +114,7 @@ class Live(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels brings no 
         while True:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
             try:
-                if not await self._follow(sorted(self._topics)):
+                if not await self._follow():
                     return
             except (RedisError, DatabaseError, OSError) as error:
                 told = f"{type(error).__name__}: {error}"

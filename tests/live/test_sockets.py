@@ -227,8 +227,8 @@ def test_a_run_that_may_be_seen_no_more_is_left(monkeypatch: pytest.MonkeyPatch)
             looked = asyncio.Event()
             real = live.Live._follow
 
-            async def follow_and_say(self: live.Live, asked: Any) -> bool:
-                answer = await real(self, asked)
+            async def follow_and_say(self: live.Live, *asked: Any) -> bool:
+                answer = await real(self, *asked)
                 looked.set()
                 return answer
 
@@ -237,6 +237,39 @@ def test_a_run_that_may_be_seen_no_more_is_left(monkeypatch: pytest.MonkeyPatch)
             await change(lambda: outbox.changed(hidden.id))
             await change(lambda: outbox.changed(open_to_all.id))
             assert await socket.hear() == {"changed": [f"run:{open_to_all.id}"]}
+
+    play(scene())
+
+
+def test_a_look_at_rights_drops_nothing_that_is_just_being_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = runs.start(anybodys, 1)
+    session = cookie(people().outsider)
+    real = live.Live._follow
+    looks: list[asyncio.Task[None]] = []
+    calls = 0
+
+    async def follow(self: live.Live, *asked: Any) -> bool:
+        """The page's message waits for the lock until a look waits behind it."""
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await self._changing.acquire()
+            monkeypatch.setattr(live, "LOOK_AGAIN_SECONDS", 0)
+            looks.append(asyncio.create_task(self._look_again()))
+        elif calls == 2:
+            monkeypatch.setattr(live, "LOOK_AGAIN_SECONDS", 60)
+            self._changing.release()
+        return await real(self, *asked)
+
+    async def scene() -> None:
+        async with page(session) as socket:
+            monkeypatch.setattr(live.Live, "_follow", follow)
+            assert await socket.follow(f"run:{run.id}") == {"joined": [f"run:{run.id}"]}
+            await change(lambda: None)  # behind the look, whose questions the same thread asks
+            await change(lambda: None)
+            await change(lambda: outbox.changed(run.id))
+            assert await socket.hear() == {"changed": [f"run:{run.id}"]}
+            looks[0].cancel()
 
     play(scene())
 
