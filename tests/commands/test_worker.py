@@ -134,13 +134,16 @@ def queue(settings: Any) -> Any:
 
 
 @pytest.mark.postgres
-def test_hints_are_coalesced_and_a_job_wakes(engine: object, queue: Any) -> None:
+def test_hints_are_coalesced_and_a_job_wakes(engine: object, queue: Any, monkeypatch: Any) -> None:
     from approvals.management.jobs import JobThread
 
-    runs.start(doubling, 1)
-    for _ in range(20):
-        outbox.hint()
+    with monkeypatch.context() as slow:
+        slow.setattr(outbox, "WAKE_MILLISECONDS", 60_000)  # however slow this machine is
+        runs.start(doubling, 1)
+        for _ in range(20):
+            outbox.hint()
     assert queue.count == 1
+    queue.connection.pexpire(outbox.WAKE_KEY, outbox.WAKE_MILLISECONDS)
     woken = threading.Event()
     outbox.listen(woken)
     jobs = JobThread(["other", "default", "default"])

@@ -84,6 +84,8 @@ def test_every_hint_may_be_lost() -> None:
 
 
 def test_a_redis_that_is_away_costs_nothing(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    import django_rq  # noqa: F401  # once per process, and not what is measured
+
     settings.RQ_QUEUES = {"default": {"URL": "redis://127.0.0.1:9/0"}}
     cached = getattr(outbox, "_queue", None)
     if cached is not None:
