@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, StorageState, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, StorageState, expect, sync_playwright
 
 from tests import services
 from tests.browser import product, screen
@@ -126,6 +127,10 @@ def browse(
     for number, page in enumerate(opened):
         if request.node.stash.get(FAILED, False):
             screen.keep(page, f"{request.node.name}-{number}")
+        with suppress(Error):
+            page.goto(
+                "about:blank"
+            )  # a context that is closed while a page of it still loads may never close
         page.context.close()
     noted = [what for watch in watches for what in watch.noted]
     assert not noted, "\n".join(["the browser complained:", *noted])

@@ -54,6 +54,7 @@ def test_with_the_push_lost_the_decision_is_refused_and_the_page_heals(browse, s
 def test_a_half_typed_comment_survives_a_live_update(browse, site):
     approval = site.ask("browser-seal", {"to": "the archive"})
     vera, sam = browse("vera"), browse("sam")
+    stop_looking(vera)
     open_approval(vera, approval)
     comment = vera.get_by_label("Comment")
     comment.press_sequentially("I have read it tice")
