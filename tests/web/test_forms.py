@@ -75,12 +75,9 @@ def test_constraints_are_said_in_words_and_checked_by_browsers() -> None:
     field = forms.fields(schema_of(Everything))
     by_name = {one.name: one for one in field.all()}
     name, cents, share = by_name["form.name"], by_name["form.amount_minor"], by_name["form.share"]
-    assert (
-        name.help
-        == (
-            "What it is called.",
-            "At least 2 characters; at most 10 characters.",  # a pattern is said by the author's words, where there are any
-        )
+    assert name.help == (
+        "What it is called.",
+        "At least 2 characters; at most 10 characters.",  # its pattern is said by the author's words
     )
     checks = {"required": "required", "maxlength": "10", "minlength": "2", "pattern": ".*(?:^[a-z]+$).*"}
     assert dict(name.attributes) == checks
