@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from approvals.web.show import Shown, Sight
 COMPARED_LINES = 600
 """Of each side; beyond these both are shown as they are, because comparing takes too long."""
 CONTEXT_LINES = 2
+# A backslash in a name is the beginning of the path to browsers, and a percent sign hides a character.
+_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,14 @@ def _link(url: str, title: SafeString, sight: Sight) -> Exhibit:
     """Only what leads to the web by its own name may be followed."""
     try:
         parts = urlsplit(url)
-        host = (parts.hostname or "").encode("idna").decode()
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
     except ValueError:  # UnicodeError too
         return Exhibit("json", title, value=sight.value(url, "address"))
-    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
+    if parts.scheme not in ("http", "https") or not _HOST.fullmatch(host) or "@" in parts.netloc:
         return Exhibit("json", title, value=sight.value(url, "address"))
+    if not parts.netloc.isascii():
+        # Browsers read some names otherwise than Python does (ß): the link leads where the page says.
+        url = parts._replace(netloc=host + (f":{port}" if port is not None else "")).geturl()
     return Exhibit("link", title, text=sight.text(url), url=url, host=sight.text(host))
 
 

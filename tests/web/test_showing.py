@@ -293,6 +293,14 @@ def test_evidence_of_every_kind_is_shown(vera: Client) -> None:
     assert 'href="https://example.org/t/1" rel="noopener noreferrer"' in html
 
 
+def test_a_link_leads_to_the_host_that_the_page_names() -> None:
+    for url_ in ("http://evil.org\\.example.org/", "https://evil.org%2f.example.org/", "https://a b.org/"):
+        assert exhibit(type="link", title="x", url=url_).kind == "json", url_
+    other = exhibit(type="link", title="x", url="https://fa\xdf.de:8443/a?b#c")
+    assert (str(other.host), other.url) == ("fass.de", "https://fass.de:8443/a?b#c")
+    assert exhibit(type="link", title="x", url="http://[::1]:80/").kind == "link"
+
+
 def test_evidence_that_was_stored_with_another_address_is_no_link(vera: Client) -> None:
     approval = asking.ask()
     stored = [{"type": "link", "title": "Click", "url": "javascript:alert(1)"}]
