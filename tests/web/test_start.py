@@ -369,3 +369,10 @@ def test_the_page_takes_as_many_queries_however_many_rows_there_are(rita: Client
         answer = rita.post(address("start-numbers"), form)
     assert words(answer).count("is not a whole number") == 2 * rows
     assert len(asked) == QUERIES
+
+
+@pytest.mark.parametrize("kept", ["{", "[]", "1", "null", '{"name": 1}'])
+def test_a_kept_file_that_is_none_is_refused_and_shown_again(rita: Client, kept: str) -> None:
+    answer = rita.post("/workflows/start-letter/start/", {"input.file?": f"file:{kept}"})
+    assert answer.status_code == 422
+    assert not Run.objects.exists()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from approvals.web.forms.hints import attributes, help_of, input_type, is_long, said
 from approvals.web.forms.shapes import Kind, Shape, whole
-from approvals.web.forms.texts import options
+from approvals.web.forms.texts import Wrong, options, parsed
 from approvals.web.forms.writing import FILE, GIVEN, HOW, JSON, OFF, OFFERED, ON, TEXT, ZONE, Post, write
 
 type Widget = Literal["nothing", "input", "area", "choice", "check", "moment", "file", "group", "rows"]
@@ -182,8 +182,7 @@ class Showing:
     def _file(self, shape: Shape, insists: bool) -> Field:
         how = self._text(shape.name + HOW)
         needed = self._needed(shape) and not how.startswith(FILE)
-        kept = json.loads(how.removeprefix(FILE)) if how.startswith(FILE) else {}
-        held = (f"Now {kept.get('name', 'a file')}; choose another to replace it.",) if kept else ()
+        held = (f"Now {_name_of(how)}; choose another to replace it.",) if how.startswith(FILE) else ()
         return self._field(
             "file",
             shape,
@@ -245,6 +244,14 @@ class Showing:
             type=kind,
             attributes=attributes(required=needed and insists, **checks),
         )
+
+
+def _name_of(how: str) -> str:
+    """Of a file that was kept; what was posted for it may be anything."""
+    try:
+        return str(parsed(how.removeprefix(FILE))["name"])[:200]
+    except (Wrong, TypeError, LookupError):
+        return "a file"
 
 
 _WIDGETS: Mapping[Kind, Callable[[Showing, Shape, bool], Field]] = {
