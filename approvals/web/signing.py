@@ -25,6 +25,11 @@ class SignIn(LoginView):
     template_name = "approvals/web/sign_in.html"
     redirect_authenticated_user = True
 
+    def get_redirect_url(self) -> str:
+        """Where `next` leads; to this page itself it leads nowhere, which Django would answer with a fault."""
+        found = super().get_redirect_url()
+        return "" if found == self.request.path else found
+
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """The form again; the name stays."""
         return self.render_to_response(self.get_context_data(form=form), status=UNPROCESSABLE)

@@ -162,3 +162,9 @@ def test_who_is_no_staff_is_told_so_and_not_sent_to_and_fro(client: Client, rita
     assert len(answer.redirect_chain) == 1
     assert "The admin is for staff, and rita is not." in answer.content.decode()
     assert client.post("/admin/login/", {"username": "a", "password": "b"}).status_code == 405
+
+
+def test_who_is_signed_in_and_led_back_to_sign_in_goes_to_the_inbox(client: Client, rita: Any) -> None:
+    client.force_login(rita)
+    answer = client.get("/sign-in/?next=/sign-in/")
+    assert (answer.status_code, answer["Location"]) == (302, "/")
