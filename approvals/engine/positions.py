@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -23,7 +24,9 @@ from approvals.limits import limits
 from approvals.models import Run
 from approvals.transitions import Held, NewEntry, record, runs
 
-_BUFFER_ENTRIES = 256
+BUFFER_ENTRIES = 256
+Unopened = tuple[dict[str, Any], timedelta | None]
+"""The columns of a wait, and so long from when it is opened until it is due."""
 
 
 def _is_text(name: str) -> bool:
@@ -45,6 +48,7 @@ class Positions:
         self._stored = True
         self._buffer: list[NewEntry] = []
         self._buffered_since = 0.0
+        self._unopened: list[Unopened] = []
         self._done = 0
         self._unsaid: NewEntry | None = None
         self._progress: str | None = None
@@ -97,7 +101,8 @@ class Positions:
         """Only what the function asks for counts: that a run stops or ends can always be recorded."""
         if self.replaying or self.position < self.history.highest:
             return
-        length, limit = self.run.seq + len(self._buffer), limits().journal_entries
+        length = self.run.seq + len(self._buffer) + len(self._unopened)
+        limit = limits().journal_entries
         if length >= limit:
             raise LimitExceeded("The journal of this run is too long", entries=length, limit=limit)
 
@@ -133,7 +138,7 @@ class Positions:
                 self._buffered_since = time.monotonic()
             self._buffer.append(entry)
             self._done = max(self._done, entry.position or 0)
-            if sync or len(self._buffer) >= _BUFFER_ENTRIES:
+            if sync or len(self._buffer) >= BUFFER_ENTRIES:
                 self.flush()
 
     def flush(self) -> None:

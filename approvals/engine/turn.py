@@ -25,7 +25,7 @@ from approvals.engine.cases import (
     where_of,
     words_of,
 )
-from approvals.engine.positions import Positions
+from approvals.engine.positions import BUFFER_ENTRIES, Positions
 from approvals.errors import (
     ApprovalsError,
     ContextMisuse,
@@ -55,7 +55,6 @@ _COUNTS = frozenset({"uuid", "random", "progress"})
 
 _OPENS_NOTHING_ELSE = frozenset({"signal", "wait", "wait_any", "wait_all", *_COUNTS})
 """Calls that let a wait stay unopened: what waits for it opens it in the same transaction."""
-Unopened = tuple[dict[str, Any], timedelta | None]
 
 
 class Turn(Positions):
@@ -70,7 +69,7 @@ class Turn(Positions):
         self.warnings: list[str] = []
         self.stop_asked = False
         self.started = time.monotonic()
-        self._unopened: list[Unopened] = []
+        self.handles: set[UUID] = set()
         self._parking: dict[UUID, int] = {}
         self._atomic = (connection.in_atomic_block, len(connection.savepoint_ids))
         self.log = logging.Logger(f"{author_log.name}.{run.workflow}")
@@ -104,13 +103,16 @@ class Turn(Positions):
         """Opens a wait with the next call that could let anybody know of it, or that waits for it; its id."""
         wait_id = clock.new_id()
         self._unopened.append(({"id": wait_id, **columns}, due))
+        if len(self._unopened) >= BUFFER_ENTRIES:
+            self.open_now()
         return wait_id
 
-    def open_now(self) -> None:
-        """Opens what is to be opened later, if anything is."""
-        if self._unopened:
-            with self.boundary():
-                pass
+    def open_now(self) -> bool:
+        """Opens what is to be opened later; whether anything was."""
+        if not self._unopened:
+            return False
+        with self.boundary():
+            return True
 
     def keep(self, entry: NewEntry, *, sync: bool = False) -> None:
         self.open_now()  # its position comes first: the journal has no gaps
@@ -248,6 +250,7 @@ class Turn(Positions):
         if self.replaying:
             self.leave(Diverged(why, {"position": position or self.position, **data}))
         self._unsaid = None  # mended code may well not raise it again
+        self._unopened = []  # nothing after them is recorded, and opening them may be what went wrong
         with self.boundary(honour=False) as tx:
             open_case(tx, why, position or self.position, data)
         self.stopped(why)
@@ -363,15 +366,22 @@ class Turn(Positions):
             raise error
         try:
             if isinstance(error, DomainError | Failed):
-                told = self.failed(error)
-                with self.boundary() as tx:
-                    if not runs.honour_stop(tx):
-                        runs.fail(tx, **told)
-                return
+                try:
+                    return self._fail(error)
+                except Exception as broken:  # a wait that was still to be opened cannot be
+                    if is_infrastructure(broken):
+                        raise
+                    error = broken
             self._crashed(error)
         except Leave:
             if self.leaving is None:
                 raise
+
+    def _fail(self, error: Exception) -> None:
+        told = self.failed(error)
+        with self.boundary() as tx:
+            if not runs.honour_stop(tx):
+                runs.fail(tx, **told)
 
     def _crashed(self, error: BaseException) -> NoReturn:
         log.warning("run %s stopped: %s in workflow code", self.run_id, type(error).__name__, exc_info=error)

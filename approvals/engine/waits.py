@@ -220,7 +220,17 @@ def _handle(turn: Turn, wait_id: UUID, name: str, read: Read) -> Handle[Any]:
             )
         return read(closed)
 
+    turn.handles.add(wait_id)
     return Handle(wait_id, name, value)
+
+
+def _own(turn: Turn, handles: Sequence[Handle[Any]]) -> None:
+    """Nobody would ever wake a run that waits for another run's handle. Raises ContextMisuse."""
+    for handle in handles:
+        if handle.id not in turn.handles:
+            raise ContextMisuse(
+                "This handle is not of this run; ask this context for one", handle=handle.name
+            )
 
 
 # --- waiting ---------------------------------------------------------------------------------------
@@ -228,6 +238,7 @@ def _handle(turn: Turn, wait_id: UUID, name: str, read: Read) -> Handle[Any]:
 
 def wait(turn: Turn, handle: Handle[Any], at_most: timedelta | None) -> Any:
     """The handle's value; suspends while it is open."""
+    _own(turn, [handle])
     if at_most is not None:
         turn.open_now()  # it may be closed on arrival, and then needs no timer
         return _wait_at_most(turn, handle, at_most)
@@ -271,6 +282,7 @@ def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) 
     """The handle that closed first in journal order."""
     if not handles:
         raise ContextMisuse("ctx.wait_any needs at least one handle")
+    _own(turn, handles)
     name = ", ".join(h.name for h in handles)
     by_id, closed = {h.id: h for h in handles}, turn.history.closed
     if all(i in closed and closed[i].outcome == "left" for i in by_id):
@@ -285,6 +297,11 @@ def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) 
         turn.position -= 1  # nothing is recorded at this position until there is a winner
         turn.park([(i, mode) for i in by_id if i not in closed])
         return wait_any(turn, handles, cancel_losers)  # a message was there when its wait was opened
+    if turn.open_now():
+        turn.position -= 1
+        return wait_any(
+            turn, handles, cancel_losers
+        )  # a loser's message may be there: it closed, and is readable
     winner = met[0][1]
     losers = [i for i in by_id if i not in closed]
     turn.readable.update(i for _, i in met)
@@ -302,6 +319,7 @@ def wait_any(turn: Turn, handles: tuple[Handle[Any], ...], cancel_losers: bool) 
 
 def wait_all(turn: Turn, handles: tuple[Handle[Any], ...]) -> tuple[Any, ...]:
     """The values, in the order of the handles."""
+    _own(turn, handles)
     by_id = dict.fromkeys(h.id for h in handles)
     if still := [i for i in by_id if i not in turn.history.closed]:
         turn.park([(i, Wait.KEEP) for i in still], all_of=True)

@@ -19,8 +19,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import AutoField, Model
 
 Row = tuple[Any, ...]
-harmless: set[Callable[..., Any]] = set()
-"""Execute wrappers that have nothing to say to what passes here; their rooms add them."""
+harmless: dict[Callable[..., Any], Callable[[], bool]] = {}
+"""Execute wrappers that have nothing to say to what passes here while this is true; their rooms add them."""
 
 
 def run(sql: str, parameters: Sequence[Any]) -> list[Row]:
@@ -95,8 +95,9 @@ def _is_watched(database: Any) -> bool:
     """Whether a statement must pass by Django's cursor: it is listened to there, or the connection is not sound."""
     if database.connection is None or database.queries_logged or database.needs_rollback:
         return True
-    if database.execute_wrappers and not harmless.issuperset(database.execute_wrappers):
-        return True
+    for wrapper in database.execute_wrappers:
+        if (quiet := harmless.get(wrapper)) is None or not quiet():
+            return True
     return bool(database.health_check_enabled and not database.health_check_done)
 
 
@@ -158,8 +159,8 @@ def as_text(value: Any) -> bytes | None:
         return None
     if (write := _WRITERS.get(type(value))) is not None:
         return write(value)
-    if isinstance(value, str):  # an enumeration's member
-        return _string(str(value))
+    if isinstance(value, str):  # an enumeration's member: what it is, not what it prints
+        return _string(str.__str__(value))
     raise TypeError(f"{type(value).__name__} is no parameter of a statement written by hand")
 
 

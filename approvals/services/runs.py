@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from approvals import clock, facts, models, outbox, payloads
+from approvals import canonical, clock, facts, models, outbox, payloads
 from approvals.engine import replay as engine_replay
 from approvals.errors import (
     IllegalTransition,
@@ -156,10 +156,14 @@ def _checked_key(key: str | None) -> str | None:
 
 
 def _same_input(code: registry.Workflow[Any, Any], one: str, other: str) -> bool:
-    """Secrets are sealed anew each time, so texts may differ where values do not."""
+    """Secrets are sealed anew each time, so texts may differ where values do not; True and 1 are two values."""
     if one == other:
         return True
-    return bool(_shown(code.input, one) == _shown(code.input, other))
+    both = _shown(code.input, one), _shown(code.input, other)
+    try:
+        return len({canonical.digest(value) for value in both}) == 1
+    except NotSerializable:  # it has no canonical form
+        return bool(both[0] == both[1])
 
 
 def get(run_id: UUID) -> Run[Any]:

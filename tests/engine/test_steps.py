@@ -209,7 +209,7 @@ def test_the_heartbeat_commits_a_prefix_so_that_none_waits_longer_than_a_second(
 
 
 def test_the_buffer_is_bounded(monkeypatch) -> None:
-    monkeypatch.setattr(positions, "_BUFFER_ENTRIES", 5)
+    monkeypatch.setattr(positions, "BUFFER_ENTRIES", 5)
     run = runs.start(twelve_async, 1)
     with crash_at("after_flush:2"):
         drive()
