@@ -11,14 +11,11 @@ import pytest
 from approvals import Context, Failed
 from approvals.engine import turn
 from approvals.limits import limits
-from approvals.models import Wait
 from approvals.services import runs
 from approvals.testing import drive
 from tests.engine.make import case, commits, flow, kinds, ran, resume
 
 pytestmark = pytest.mark.usefixtures("checked")
-
-given: dict[str, Any] = {}
 
 
 @flow
@@ -51,23 +48,6 @@ def asks_for_many(ctx: Context, n: int) -> int:
     for _ in range(n):
         ctx.signal("go")
     return n
-
-
-@flow
-def lends(ctx: Context, n: int) -> Any:
-    given["handle"] = ctx.signal("go")
-    return ctx.wait(given["handle"]).payload
-
-
-@flow
-def borrows(ctx: Context, how: str) -> Any:
-    handle = given["handle"]
-    if how == "wait":
-        return ctx.wait(handle).payload
-    if how == "at_most":
-        return str(ctx.wait(handle, at_most=timedelta(hours=1)))
-    own = ctx.signal("own")
-    return str(ctx.wait_any(own, handle) if how == "wait_any" else ctx.wait_all(own, handle))
 
 
 @pytest.mark.parametrize("cancel_losers", [True, False])
@@ -113,14 +93,3 @@ def test_not_more_than_a_bufferful_is_left_unopened() -> None:
         drive()
     assert len(made) == 3 and kinds(run).count("wait.open") == 10
     assert runs.replay(run.id).same
-
-
-@pytest.mark.parametrize("how", ["wait", "at_most", "wait_any", "wait_all"])
-def test_a_handle_of_another_run_is_refused_rather_than_waited_for_for_ever(how: str) -> None:
-    lender = ran(lends)
-    other = ran(borrows, how)
-    assert case(other).name == "crashed" and "ContextMisuse" in case(other).data
-    assert Wait.objects.get(run=lender.id).parked == Wait.TOGETHER
-    runs.signal(lender.id, "go", 1)
-    drive()
-    assert runs.get(lender.id).output == 1
