@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 
 UNPROCESSABLE = 422
 
@@ -25,10 +25,10 @@ class SignIn(LoginView):
     template_name = "approvals/web/sign_in.html"
     redirect_authenticated_user = True
 
-    def get_redirect_url(self) -> str:
+    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
         """Where `next` leads; to this page itself it leads nowhere, which Django would answer with a fault."""
-        found = super().get_redirect_url()
-        return "" if found == self.request.path else found
+        found = super().get_redirect_url(request)
+        return "" if found == (request or self.request).path else found
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """The form again; the name stays."""
