@@ -283,7 +283,7 @@ def _about_wait(wait: WaitSeen, call: str, *, may_open: bool) -> list[Note]:
         notes.append(Note(policy))
         if may_open:
             notes.append(Note("see the approval", to="approval", id=wait.id))
-    if call == "child":
+    if call == "child" and may_open:
         notes.append(Note("see the child run", to="run", id=identity(opened.get("child"))))
     fired = wait.closed is not None and wait.closed.get("outcome") == "fired"
     if due is not None and (wait.closed is None or fired):

@@ -237,7 +237,8 @@ def _matches(search: str) -> Q:
 
 def find(viewer: Viewer, run_id: UUID, *, whole: bool = False) -> Run:
     """The row of a run that this person sees, its values where they are short or `whole`. Raises NotFound."""
-    rows = access.runs(viewer).defer("input", "output")
+    parent = access.runs(viewer).filter(pk=OuterRef("parent_run"))
+    rows = access.runs(viewer).defer("input", "output").annotate(parent_is_seen=Exists(parent))
     for name in ("input", "output"):
         size = f"{name}_chars"
         short = When(**{f"{size}__lte": WHOLE_CHARS}, then=F(name))
@@ -260,7 +261,7 @@ def page_of(viewer: Viewer, run: Any, open_waits: Sequence[Wait]) -> RunPage:
         error=json.loads(run.error) if run.error else None,
         input=Stored(run.input_shown, run.input_chars),
         output=None if run.output_chars is None else Stored(run.output_shown, run.output_chars),
-        parent=run.parent_run,
+        parent=run.parent_run if run.parent_is_seen else None,
         entries=run.seq,
         turns=run.fence,
         ready_at=run.ready_at,

@@ -30,6 +30,7 @@ from approvals.queries.lines import (
     WaitSeen,
     call_of,
     clip,
+    identity,
     other_line,
     quoted,
     step_line,
@@ -244,6 +245,7 @@ class _Page:
         self._by_seq = {entry.seq: n for n, entry in enumerate(entries)}
         self._opened = {w.id: w.opened for w in waits_in(entries)}
         self._visible = self._visible_approvals()
+        self._children = self._visible_children()
 
     def _visible_approvals(self) -> Collection[UUID] | None:
         """None: all of this run's."""
@@ -253,6 +255,14 @@ class _Page:
         if viewer.is_operator or mine or run.workflow in seen:
             return None
         return frozenset(access.approvals(viewer).filter(wait__run=run).values_list("pk", flat=True))
+
+    def _visible_children(self) -> Collection[UUID]:
+        """Of another workflow, which may be another's to see. One query, where there are any."""
+        ids = [identity(opened.get("child")) for opened in self._opened.values()]
+        if not any(ids):
+            return ()
+        seen = access.runs(self._viewer).filter(pk__in=[i for i in ids if i is not None])
+        return frozenset(seen.values_list("pk", flat=True))
 
     def lines(self) -> list[Line]:
         """In the order of the journal."""
@@ -303,8 +313,11 @@ class _Page:
             more.append(Note(f"{tally.got} of {tally.needed}"))
         return wait_line(wait, call, more=more, may_open=self._may_open(wait.id))
 
-    def _may_open(self, approval: UUID) -> bool:
-        return self._visible is None or approval in self._visible
+    def _may_open(self, wait: UUID) -> bool:
+        opened = self._opened.get(wait)
+        if opened is not None and (child := identity(opened.get("child"))) is not None:
+            return child in self._children
+        return self._visible is None or wait in self._visible
 
     def _took(self, end: Seen) -> tuple[tuple[timedelta | None, str], str]:
         """How long since the entry before, and with what it was committed.

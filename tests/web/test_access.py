@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
@@ -286,3 +287,38 @@ def migrate(to: str | None) -> None:
     executor = MigrationExecutor(connection)
     newest = [leaf for leaf in executor.loader.graph.leaf_nodes() if leaf[0] == "approvals"]
     executor.migrate([("approvals", to)] if to else newest)
+
+
+# --- a run's relatives ------------------------------------------------------------------------------
+
+
+@registry.workflow(name="doors-kid", version=1, visible_to=["kids"])
+def kid(ctx: Any, n: int) -> Any:
+    return ctx.wait(ctx.signal("go")).payload
+
+
+@registry.workflow(name="doors-parent", version=1, visible_to=["parents"])
+def parent(ctx: Any, n: int) -> Any:
+    return ctx.wait(ctx.child("the kid", kid, n))
+
+
+def member(*groups: str) -> Any:
+    user = User.objects.create(username=f"of-{'-'.join(groups)}")
+    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups])
+    return user
+
+
+@pytest.mark.parametrize(("group", "sees"), [("parents", "parent"), ("kids", "kid")])
+def test_a_page_names_no_relative_that_its_reader_may_not_see(engine: Any, group: str, sees: str) -> None:
+    run = runs.start(parent, 1)
+    drive()
+    child = Run.objects.get(parent_run=run.id)
+    ids = {"parent": str(run.id), "kid": str(child.pk)}
+    page = Client()
+    page.force_login(member(group))
+    shown = page.get(f"/runs/{ids.pop(sees)}/")
+    (other,) = ids.values()
+    assert shown.status_code == 200 and other not in shown.content.decode()
+    page.force_login(member("parents", "kids"))
+    assert str(child.pk) in page.get(f"/runs/{run.id}/").content.decode()
+    assert str(run.id) in page.get(f"/runs/{child.pk}/").content.decode()
