@@ -92,7 +92,9 @@ class _Window:
     def filter(self, run: Run) -> Q:
         """The entries that it needs, as a condition."""
         rows = Entry.objects.filter(run=run)
-        inside, between = Q(position__gt=self.low), Q(position=None)
+        # A run that stopped before its first call has its case at position 0.
+        inside = Q(position__gt=self.low) if self.low > 0 else Q(position__isnull=False)
+        between = Q(position=None)
         if self.low > 0:
             between &= Q(seq__gte=_first_seq(rows, self.low + 1))
         if self.before is not None:

@@ -142,6 +142,11 @@ def failing(ctx: Context, order: Order) -> str:
     raise Failed(f"no {ODD} today")
 
 
+@workflow(name="runpage-buggy", version=1)
+def buggy(ctx: Context, order: Order) -> str:
+    raise KeyError(order.sku)
+
+
 @workflow(name="runpage-odd", version=1)
 def odd(ctx: Context, order: Order) -> str:
     ctx.step(ODD, count, 1)

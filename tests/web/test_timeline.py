@@ -134,6 +134,14 @@ def test_doubt_that_only_an_operator_could_settle():
     assert "olaf says it did happen (“I saw it”)" in told(line_of(run, "effect"))
 
 
+def test_a_run_that_stopped_before_its_first_call_shows_its_case():
+    run = runs.start(flows.buggy, flows.Order(), requester=people().requester)
+    drive()
+    found = line_of(run, "waits for an operator")
+    assert (found.position, found.name) == (0, "crashed")
+    assert told(found).startswith("waits for an operator crashed [open]: The workflow's code raised KeyError")
+
+
 def test_what_the_world_no_longer_shows():
     run = flows.waiting()
     runs.signal(run.id, "go", {})
