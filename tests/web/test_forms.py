@@ -71,6 +71,14 @@ def test_what_is_typed_arrives_with_its_types() -> None:
     }
 
 
+def test_a_description_does_not_run_into_what_follows() -> None:
+    class Order(BaseModel):
+        customer: str = Field(max_length=80, description="As on the invoice")
+
+    helped = {one.name: one.help for one in forms.fields(schema_of(Order)).all()}
+    assert helped["form.customer"] == ("As on the invoice.", "At most 80 characters.")
+
+
 def test_constraints_are_said_in_words_and_checked_by_browsers() -> None:
     field = forms.fields(schema_of(Everything))
     by_name = {one.name: one for one in field.all()}

@@ -111,7 +111,7 @@ _TOLD = (
 def help_of(shape: Shape) -> tuple[str, ...]:
     """The author's description, what is allowed, and what is taken if nothing is said."""
     spec = shape.spec
-    said = [str(spec["description"])] if spec.get("description") and shape.kind != "file" else []
+    said = [_sentence(str(spec["description"]))] if spec.get("description") and shape.kind != "file" else []
     around = [
         spec,
         *(part for part in spec.get("anyOf", ()) if shape.kind == "decimal" and isinstance(part, Mapping)),
@@ -141,6 +141,11 @@ def help_of(shape: Shape) -> tuple[str, ...]:
     if (default := _default(shape)) and not shape.text:
         said.append(f"Left empty: {default}.")
     return tuple(said)
+
+
+def _sentence(text: str) -> str:
+    """With an end, so that what follows does not run into it."""
+    return text if text.endswith((".", "!", "?", "…", ":")) else f"{text}."
 
 
 def _default(shape: Shape) -> str:
