@@ -36,7 +36,7 @@ def side_by_side(receipt: dict[str, Any], seen: dict[str, Any]) -> Table:
         )
         label = format_html("{}<br>{}", name.replace("_", " ").capitalize(), mark)
         rows.append((label, _value(receipt.get(name)), found(name)))
-    return Table(("", "Receipt", "Seen"), rows, "", f"The look-up answered: {problem}" if problem else "")
+    return Table(("What", "Receipt", "Seen"), rows, "", f"The look-up answered: {problem}" if problem else "")
 
 
 def _value(found: Any) -> Any:

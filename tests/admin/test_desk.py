@@ -27,6 +27,12 @@ def state(case: Any) -> tuple[str, str]:
     return row.status, row.outcome
 
 
+def test_every_column_of_a_comparison_has_a_name(operator: Client) -> None:
+    page = operator.get(url(flows.contradicted("changed"))).content.decode()
+    assert '<th scope="col">Receipt</th>' in page
+    assert '<th scope="col"></th>' not in page
+
+
 def test_open_cases_come_first_each_in_one_sentence(operator: Client) -> None:
     settled = flows.crashed()
     reconciliation.resolve(settled.pk, actor=None, resolution="fail", note="no use")
