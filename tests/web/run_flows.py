@@ -68,7 +68,7 @@ class Forbidden(Effect[Order]):
         raise AssertionError("its policy denies it")
 
 
-POLICY = {"slug": "runpage-never", "rules": [{"when": "false", "automatic": True}]}
+NEVER = {"slug": "runpage-never", "rules": [{"when": "false", "automatic": True}]}
 
 tries: list[int] = []
 

@@ -14,7 +14,7 @@ from approvals.queries import access, timeline
 from approvals.queries.event_lines import loss_line
 from approvals.queries.lines import Line, Seen, glance, other_line
 from approvals.queries.trees import SECRET
-from approvals.services import reconciliation, runs
+from approvals.services import policies, reconciliation, runs
 from approvals.testing import clock as database_clock
 from approvals.testing import crash_at, decide, drive, peer, pending, people
 
@@ -240,6 +240,7 @@ def test_whoever_is_asked_for_one_approval_is_led_to_that_one_alone():
 
 
 def test_transactions_the_time_what_a_policy_denies_and_how_long_to_wait_at_most():
+    policies.load(flows.NEVER)
     run = runs.start(flows.rest, flows.Order())
     drive()
     assert lines(run)[1:] == [
