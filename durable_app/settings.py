@@ -86,10 +86,16 @@ if REDIS_URL:
 # What open pages are told of changes goes through Redis, or stays in the one process that serves and works.
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 if REDIS_URL:
+    from redis.connection import parse_url
+
     CHANNEL_LAYERS["default"] = {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        # redis-py 8 would end a socket on which nothing was said for five seconds.
-        "CONFIG": {"hosts": [{"address": _url, "socket_timeout": None}], "prefix": "durable"},
+        "CONFIG": {
+            # redis-py 8 would end a socket on which nothing was said for five seconds.
+            "hosts": [{"address": _url, "socket_timeout": None}],
+            # What is published reaches every database of a server; each is another deployment's.
+            "prefix": f"durable-{parse_url(REDIS_URL).get('db', 0)}",  # type: ignore[no-untyped-call]
+        },
     }
 
 # Files.

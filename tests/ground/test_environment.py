@@ -182,3 +182,6 @@ def test_what_pages_are_told_goes_through_redis_where_there_is_one(tmp_path, red
         (host,) = found["CONFIG"]["hosts"]
         assert host["address"].startswith(redis)
         assert host["socket_timeout"] is None  # redis-py 8 ends idle connections otherwise
+        assert (
+            found["CONFIG"]["prefix"] == "durable-3"
+        )  # what is published reaches every database of a server
