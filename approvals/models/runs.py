@@ -150,6 +150,12 @@ class Run(models.Model):
                 condition=Q(parent_wait__isnull=False, finished_at=None),
                 name="run_child",
             ),
+            # Few among many, and no step of a run's way: asked for by status, the newest first.
+            models.Index(
+                fields=["status", "id"],
+                condition=Q(status__in=(RunStatus.PAUSED, RunStatus.FAILED, RunStatus.CANCELLED)),
+                name="run_seldom",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -55,6 +55,14 @@ class Wait(models.Model):
                 condition=Q(status="open", kind__in=("approval", "reconciliation")),
                 name="wait_for_people",
             ),
+            models.Index(
+                fields=["due_at", "id"], condition=Q(kind="approval", status="open"), name="wait_in_inbox"
+            ),
+            models.Index(
+                fields=["closed_at", "id"],
+                condition=Q(kind="approval", closed_at__isnull=False),
+                name="wait_decided",
+            ),
         ]
 
     def __str__(self) -> str:

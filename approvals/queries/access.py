@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models.lookups import IsNull
 
 from approvals import facts, policy
 from approvals.models import Approval, Audience, Decision, Run, Wait
@@ -64,7 +65,7 @@ def runs(viewer: Viewer) -> QuerySet[Run]:
     return Run.objects.filter(
         Q(workflow__in=[w.name for w in workflows(viewer)])
         | Q(requester=viewer.account)
-        | Exists(_asked(viewer).filter(approval__wait__run=OuterRef("pk")))
+        | _is_any(_asked(viewer).filter(approval__wait__run=OuterRef("pk")))
     )
 
 
@@ -75,7 +76,7 @@ def approvals(viewer: Viewer) -> QuerySet[Approval]:
     return Approval.objects.filter(
         Q(wait__run__workflow__in=[w.name for w in workflows(viewer)])
         | Q(wait__run__requester=viewer.account)
-        | Exists(_asked(viewer).filter(approval=OuterRef("pk")))
+        | _is_any(_asked(viewer).filter(approval=OuterRef("pk")))
     )
 
 
@@ -100,6 +101,11 @@ def _asked(viewer: Viewer) -> QuerySet[Audience]:
     return Audience.objects.filter(source__in=facts.sources(viewer.person))
 
 
+def _is_any(rows: QuerySet[Any]) -> IsNull:
+    """EXISTS, looked up row by row: within an OR, PostgreSQL would first gather all that ever asked this person."""
+    return IsNull(Subquery(rows.values("source")[:1]), False)
+
+
 def cases(viewer: Viewer) -> QuerySet[Wait]:
     """The open reconciliations, for operators."""
     if not viewer.is_operator:
@@ -107,9 +113,17 @@ def cases(viewer: Viewer) -> QuerySet[Wait]:
     return Wait.objects.filter(kind=WaitKind.RECONCILIATION, status=WaitStatus.OPEN)
 
 
+MOST_COUNTED = 99
+
+
+def count(rows: QuerySet[Any]) -> int:
+    """How many there are, `MOST_COUNTED` + 1 for any number beyond: no page takes longer the more wait."""
+    return rows[: MOST_COUNTED + 1].count()
+
+
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the navigation shows beside its words."""
+    """What the navigation shows beside its words, as `count` tells it."""
 
     waiting: int
     cases: int | None
@@ -118,4 +132,4 @@ class Counts:
 
 def counts(viewer: Viewer) -> Counts:
     """Two queries at most."""
-    return Counts(waiting(viewer).count(), cases(viewer).count() if viewer.is_operator else None)
+    return Counts(count(waiting(viewer)), count(cases(viewer)) if viewer.is_operator else None)

@@ -14,7 +14,7 @@ from approvals import clock, facts
 from approvals.errors import NotFound
 from approvals.models import Approval
 from approvals.queries import access
-from approvals.states import WAIT_CLOSED, WaitKind, WaitStatus
+from approvals.states import WaitKind, WaitStatus
 
 type Which = Literal["mine", "all", "decided"]
 WHICH: Final[tuple[Which, ...]] = ("mine", "all", "decided")
@@ -47,12 +47,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """One page of rows. `after` is the cursor of the next one, empty on the last; `mine` and `all` are counts."""
+    """One page of rows. `after` is the cursor of the next one, empty on the last."""
 
     now: datetime
     rows: tuple[Row, ...]
     after: str
     mine: int
+    """This and the next as `access.count` tells it."""
     all: int
 
 
@@ -73,13 +74,13 @@ def inbox(viewer: access.Viewer, which: Which, after: str = "") -> Inbox:
         now=now,
         rows=tuple(_row(row, now) for row in found),
         after=_cursor(found[-1], which) if more else "",
-        mine=mine.count(),
-        all=waiting.count(),
+        mine=access.count(mine),
+        all=access.count(waiting),
     )
 
 
 def _closed(viewer: access.Viewer) -> QuerySet[Approval]:
-    return access.approvals(viewer).filter(wait__kind=WaitKind.APPROVAL, wait__status__in=WAIT_CLOSED)
+    return access.approvals(viewer).filter(wait__kind=WaitKind.APPROVAL, wait__closed_at__isnull=False)
 
 
 def _past_due(rows: QuerySet[Approval], after: str) -> QuerySet[Approval]:

@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 
+from approvals.queries.access import MOST_COUNTED
 from approvals.queries.wording import TONES, absolute, relative, short
 from approvals.web import show
 
@@ -53,6 +54,12 @@ def lasted(span: timedelta | float | None) -> str:
     if hours < 1:
         return f"{minutes} m {int(seconds % 60)} s"
     return f"{hours} h {minutes % 60} m" if days < 1 else f"{days} d {hours % 24} h"
+
+
+@register.filter
+def counted(number: int) -> str:
+    """A number as `access.count` tells it: `12`, `99+`."""
+    return str(number) if number <= MOST_COUNTED else f"{MOST_COUNTED}+"
 
 
 @register.filter

@@ -262,8 +262,8 @@
   function countInTitle() {
     const counted = document.querySelector("[data-title-count]");
     if (!counted) return;
-    const count = Number(counted.dataset.titleCount) || 0, plain = document.title.replace(/^\(\d+\) /, "");
-    document.title = count ? `(${count}) ${plain}` : plain;
+    const count = counted.dataset.titleCount, plain = document.title.replace(/^\(\d+\+?\) /, "");
+    document.title = Number.parseInt(count) ? `(${count}) ${plain}` : plain;
   }
 
   let isSignedOut = false;

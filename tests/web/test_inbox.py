@@ -122,6 +122,14 @@ def test_a_mangled_cursor_is_no_page(vera: Client, after: str, show: str) -> Non
     assert vera.get("/", {"show": show, "after": after}).status_code == 404
 
 
+def test_a_hundred_are_not_counted_to_the_last(vera: Client) -> None:
+    asking.copy(asking.ask(), 99)
+    answer = vera.get("/")
+    for expected in ("(99+) Inbox", "99+ decisions wait for you", "Waiting for me 99+", "All waiting 99+"):
+        assert expected in words(answer)
+    assert words(answer).count("99+ waiting for you") == 1
+
+
 def test_an_unknown_tab_is_the_first(vera: Client) -> None:
     approval = asking.ask()
     assert rows(vera, "?show=nonsense") == [str(approval.pk)]
