@@ -164,8 +164,9 @@ def _postgresql(parts: SplitResult) -> dict[str, Any]:
         # Statements that come often are planned once per connection, and lists are not quoted in Python.
         "server_side_binding": True,
         "prepare_threshold": 3,
-        # A process that is stopped in the middle of a transaction must not keep its locks for ever.
-        "options": "-c idle_in_transaction_session_timeout=60s",
+        # A process that is stopped in the middle of a transaction must not keep its locks for ever. And no statement
+        # here is worth half a second of compiling, which PostgreSQL thinks it is where a list may have to look far.
+        "options": "-c idle_in_transaction_session_timeout=60s -c jit=off",
         **dict(parse_qsl(parts.query)),
     }
     host = options.pop("host", None) or unquote(parts.hostname or "")
