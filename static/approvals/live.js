@@ -49,10 +49,8 @@
     if (!shown || isTypedIn(shown)) return;
     const address = new URL(location.pathname + location.search, location.origin);
     address.searchParams.set("part", name);
-    const headers = { "HX-Request": "true" };
-    if (shown.dataset.digest) headers["X-Have"] = shown.dataset.digest;
     const answer = await fetch(address, {
-      headers, cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(ANSWER_MS),
+      headers: { "HX-Request": "true" }, cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(ANSWER_MS),
     });
     if (answer.type === "opaqueredirect" || answer.status === SIGNED_OUT) {
       signedOut();
