@@ -17,7 +17,7 @@ demo: runtime ## Run the main job, kill its worker on the way, decide, and end
 	@$(PY) manage.py demo
 
 # What asks no database need not run on the second one; of the pages in a browser, the main road is enough there.
-ONCE := tests/values tests/policy tests/ground \
+ONCE := tests/web/test_forms.py tests/web/test_forms_back.py tests/values tests/policy tests/ground \
 	$(filter-out tests/browser/test_main_road.py,$(wildcard tests/browser/test_*.py))
 test: lint ## Check everything: lint, the suite on SQLite and in Chromium, the suite on PostgreSQL and Redis
 	$(EMBEDDED) $(PY) tests/services.py --chromium $(PY) -m pytest -n auto
