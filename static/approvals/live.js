@@ -185,6 +185,10 @@
 
   function takeRows(shown, fresh) {
     const here = rowsIn(shown), there = rowsIn(fresh);
+    if (!here.size && there.size) { // nothing is there that could move
+      swap(shown, fresh);
+      return;
+    }
     for (const [id, row] of here) {
       const newer = there.get(id);
       if (!newer) sayGone(row, shown.dataset.goneText);

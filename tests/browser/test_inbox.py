@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.roads import letter
@@ -29,6 +31,19 @@ def test_what_is_new_is_announced_and_moves_nothing(browse, site):
     expect(row(vera, title)).to_be_visible()
     expect(vera.get_by_role("link", name=title)).to_be_focused()
     expect(news).to_be_hidden()
+
+
+def test_an_empty_list_shows_what_comes_by_itself(browse, site):
+    key = f"only-{uuid4().hex}"
+    vera = browse("vera")
+    vera.goto(f"/runs/?q={key}")
+    expect(vera.get_by_role("status")).to_have_text("live")
+    expect(vera.get_by_role("link", name=key)).to_have_count(0)
+
+    site.manage(
+        "runs", "start", "browser-letter", "--input", '{"to": "nobody"}', "--as", "rita", "--key", key
+    )
+    expect(vera.get_by_role("link", name=key)).to_be_visible()
 
 
 def test_what_was_decided_elsewhere_says_so_in_its_place(browse, site):

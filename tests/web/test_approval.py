@@ -49,6 +49,10 @@ def test_what_will_happen_and_why_and_what_then(vera: Client) -> None:
         assert part in told
     assert "hunter2" not in told
     assert buttons(vera.get(url(approval))) == ["approved", "changes_requested", "rejected"]
+    Approval.objects.update(
+        reversible=True
+    )  # what no effect class says otherwise; nobody promised to undo it
+    assert "undone" not in words(vera.get(url(approval)))
 
 
 def test_terms_of_the_policy_are_told_in_words(vera: Client) -> None:
