@@ -11,6 +11,12 @@ pytest_plugins = ["approvals.testing"]
 collect_ignore = ["listings"]  # authors' own code; tests/test_listings.py runs it
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    from tests import emptying  # when the settings are there
+
+    emptying.install()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
     if "postgresql" in settings.DATABASES["default"]["ENGINE"]:
         return
