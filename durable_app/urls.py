@@ -11,10 +11,13 @@ from django.urls import URLPattern, URLResolver, include, path, reverse
 from django.views.decorators.http import require_safe
 
 from approvals.web.signing import SignOut
+from durable_app import away
 from durable_app.health import healthz, readyz
 
 admin.site.site_header = admin.site.site_title = "Durable"
 admin.site.index_title = "Everything that runs, waits and was decided"
+
+handler500 = away.fault
 
 
 @require_safe

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from django.db import InterfaceError, OperationalError
-
 from approvals.errors import Leave
 from approvals.models import Wait
 from approvals.states import RunStatus, WaitKind
@@ -46,11 +44,6 @@ def open_case(tx: Transaction, why: str, position: int, data: dict[str, Any]) ->
     )
     (runs.stop if tx.run.status == RunStatus.RUNNING else runs.strand)(tx, case)
     return case
-
-
-def is_infrastructure(error: BaseException) -> bool:
-    """The database's trouble, not the author's: the turn is given up and tried again."""
-    return isinstance(error, OperationalError | InterfaceError)
 
 
 def words_of(error: BaseException) -> str:

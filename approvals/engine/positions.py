@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from approvals import faults
-from approvals.engine.cases import Interrupted, is_infrastructure
+from approvals.engine.cases import Interrupted
 from approvals.engine.history import REFUSED, History, Recorded, call_of, refusal_of, refused
 from approvals.errors import (
     ApprovalsError,
@@ -22,6 +22,7 @@ from approvals.errors import (
 )
 from approvals.limits import limits
 from approvals.models import Run
+from approvals.models.trouble import is_trouble
 from approvals.transitions import Held, NewEntry, record, runs
 
 BUFFER_ENTRIES = 256
@@ -119,7 +120,7 @@ class Positions:
                     self._say()
             raise
         except Exception as error:
-            if is_infrastructure(error):
+            if is_trouble(error):
                 self.leaving = Interrupted(f"{type(error).__name__}: {error}")
                 raise self.leaving from error
             raise

@@ -12,10 +12,11 @@ from django.db import transaction
 
 from approvals import canonical, clock
 from approvals.engine import bodies
-from approvals.engine.cases import is_infrastructure, words_of
+from approvals.engine.cases import words_of
 from approvals.engine.history import Recorded, end_of
 from approvals.errors import AuthoringError, ContextMisuse, NotSerializable, StepFailed, StepTimeout
 from approvals.models import Wait
+from approvals.models.trouble import is_trouble
 from approvals.states import WaitKind
 from approvals.transitions import NewEntry
 from approvals.transitions import steps as events
@@ -75,7 +76,7 @@ def _computed(
 
 def _raise_own(error: Exception) -> None:
     """What is not the step's failure: a mistake of its author, or the database's trouble."""
-    if isinstance(error, AuthoringError) or is_infrastructure(error):
+    if isinstance(error, AuthoringError) or is_trouble(error):
         raise error
 
 

@@ -20,7 +20,6 @@ from approvals.engine.cases import (
     Diverged,
     EndOfJournal,
     Interrupted,
-    is_infrastructure,
     open_case,
     where_of,
     words_of,
@@ -40,6 +39,7 @@ from approvals.errors import (
     Yielded,
 )
 from approvals.models import Run, Wait
+from approvals.models.trouble import is_trouble
 from approvals.transitions import NewEntry, Transaction, locked, runs
 from approvals.transitions import waits as wait_events
 from approvals.workflows.context import Context
@@ -362,14 +362,14 @@ class Turn(Positions):
 
     def _end_with(self, error: BaseException) -> None:
         """What the function raised ends the run, or stops it: a bug never loses a run."""
-        if not isinstance(error, Exception | SystemExit) or is_infrastructure(error):
+        if not isinstance(error, Exception | SystemExit) or is_trouble(error):
             raise error
         try:
             if isinstance(error, DomainError | Failed):
                 try:
                     return self._fail(error)
                 except Exception as broken:  # a wait that was still to be opened cannot be
-                    if is_infrastructure(broken):
+                    if is_trouble(broken):
                         raise
                     error = broken
             self._crashed(error)
