@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from typing import IO, Any
 from uuid import UUID
@@ -31,6 +32,10 @@ log = logging.getLogger(__name__)
 
 _NAMESPACE = 0x41505256  # the first half of our advisory lock keys
 _SWEEPER = 0
+_PATIENCE_SECONDS = 0.8
+"""Longer than a heartbeat, so that a worker that lost its session says so first."""
+_SETTLED_SECONDS = 3.0
+"""In this time after the database came back, every worker that lives has taken its lock anew."""
 
 
 def lease_seconds() -> float:
@@ -254,12 +259,29 @@ def bury(worker_id: UUID) -> None:
         _lock_file(worker_id).unlink(missing_ok=True)
 
 
+def is_anyone_suspected() -> bool:
+    """Whether a lock was gone at the last look, though not for long enough to believe it."""
+    return bool(_gone_since)
+
+
 class SweeperLock:
     """One sweeper at a time. Losing it early does no harm: every sweep locks what it moves, and looks again."""
 
     def __init__(self) -> None:
         self._session: Any = None
+        self._since = 0.0
         self._file: IO[bytes] | None = None
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long a worker's lock must have been gone before whoever holds this one may believe it.
+
+        What cut all workers off (a restart, a crash of a backend, which does not count as one, a failover) cut
+        this session too. So one that is new can tell nothing yet, and one that has lasted has seen no such thing.
+        """
+        if self._session is None or time.monotonic() - self._since >= _SETTLED_SECONDS:
+            return _PATIENCE_SECONDS
+        return inf
 
     def __enter__(self) -> bool:
         if connection.vendor != "postgresql":
@@ -267,6 +289,7 @@ class SweeperLock:
             return self._file is not None
         if self._session is None:
             self._session = _own_connection()
+            self._since = time.monotonic()
             with self._session.cursor() as cursor:
                 # A sweeper that is stopped in the middle must not keep all others from sweeping.
                 cursor.execute("SET idle_session_timeout = '30s'")

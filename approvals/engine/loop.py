@@ -15,7 +15,7 @@ from django.db import InterfaceError, OperationalError, connection, connections
 from django.db.models import Count, Q
 
 from approvals import clock, outbox
-from approvals.engine import probes, sweeper
+from approvals.engine import leases, probes, sweeper
 from approvals.engine.housekeeping import Housekeeper
 from approvals.engine.leases import Lease, SweeperLock, lease_seconds
 from approvals.engine.turn import Turn
@@ -39,8 +39,6 @@ _SUSPECT_SECONDS = 10.0
 _LOCK_SECONDS = 2
 _NOTE_SWEEP_SECONDS = 5.0
 _RESTART_SECONDS = 0.1
-_PATIENCE_SECONDS = 0.8
-"""Longer than a heartbeat, so that a worker that lost its session says so first."""
 
 
 class Worker:
@@ -127,7 +125,8 @@ class Worker:
                 with lock as mine:  # nothing else may make runs runnable between the two looks
                     left = self._left()
                     tell(left)
-                    dry = mine and not left and not sweeper.sweep()
+                    moved = mine and sweeper.sweep(patience_seconds=lock.patience_seconds)
+                    dry = mine and not left and not moved and not leases.is_anyone_suspected()
                 if dry and not probes.work_off():
                     return
         finally:
@@ -292,7 +291,7 @@ class Worker:
             while not self._stopping.wait(SWEEP_SECONDS):
                 with lock as mine:
                     if mine:
-                        sweeper.sweep(patience_seconds=_PATIENCE_SECONDS)
+                        sweeper.sweep(patience_seconds=lock.patience_seconds)
                         self._note_sweep()
                         housekeeper.look()
         finally:

@@ -94,6 +94,28 @@ def test_a_worker_that_lost_its_session_takes_its_lock_anew() -> None:
 
 
 @pytest.mark.postgres
+def test_who_has_just_connected_believes_no_lock_to_be_gone() -> None:
+    """CASES 15: what cut the sweeper off may have cut off everybody, without a restart that the database tells of."""
+    run, lease = holding()
+    lease.die()
+    lock = leases.SweeperLock()
+    with lock as mine:
+        assert mine and sweeper.sweep(patience_seconds=lock.patience_seconds) == 0
+        assert status(run) == "running" and leases.is_anyone_suspected()
+        lock._since -= leases._SETTLED_SECONDS
+        wait_for(lambda: sweeper.sweep(patience_seconds=lock.patience_seconds), seconds=5)
+        assert status(run) == "pending"
+        assert sweeper.sweep() == 0 and not leases.is_anyone_suspected()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [lock._session.connection.info.backend_pid])
+    with lock as mine:
+        assert not mine
+    with lock as mine:
+        assert mine and lock.patience_seconds > leases.lease_seconds()
+    lock.close()
+
+
+@pytest.mark.postgres
 def test_a_session_that_a_pooler_shares_tells_nothing() -> None:
     run, lease = holding()
     lease.worker.backend_pid = 1  # the next statement was served by another backend

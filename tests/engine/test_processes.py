@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,8 @@ from urllib.parse import quote
 import pytest
 from django.db import connection
 
+from approvals import clock
+from approvals.engine import leases
 from approvals.models import Entry, Run, Worker
 from approvals.services import runs
 from approvals.testing import assert_invariants, wait_for
@@ -90,6 +93,12 @@ def lines(tmp_path: Path) -> list[tuple[str, float]]:
     return [(key, float(at)) for key, at in (line.split() for line in found)]
 
 
+def everybody_has_settled() -> bool:
+    """Whether a worker that has just come would already believe another one's lock to be gone."""
+    newest = Worker.objects.latest("started_at").started_at
+    return clock.now() - newest > timedelta(seconds=leases._SETTLED_SECONDS + 1)
+
+
 def finished(run: Any) -> bool:
     return Run.objects.filter(pk=run.id, finished_at__isnull=False).exists()
 
@@ -101,6 +110,7 @@ def test_a_killed_worker_is_noticed_by_an_idle_one_and_nothing_is_done_twice(
     run = runs.start(killing, 1)
     wait_for((tmp_path / "entered").exists)
     worker()
+    wait_for(everybody_has_settled)
     gate()
     assert first.wait(60) == -signal.SIGKILL
     wait_for(lambda: finished(run))
