@@ -21,7 +21,7 @@ from approvals.engine.leases import Lease, SweeperLock, lease_seconds
 from approvals.engine.turn import Turn
 from approvals.errors import Crashed, Leave, UnknownVersion
 from approvals.limits import limits
-from approvals.models import Run
+from approvals.models import Run, statements
 from approvals.models import Worker as WorkerRow
 from approvals.states import RunStatus
 from approvals.transitions import SUSPECT_TURNS, claim, locked, runs
@@ -219,6 +219,7 @@ class Worker:
             self._wake.set()
             run = self._work.get()
             if run is not None:
+                statements.freshen()  # the database may have been away while this thread was idle
                 self.take(run)
                 if connection.errors_occurred:
                     connection.close()
@@ -315,7 +316,9 @@ class Worker:
             with own.cursor() as cursor:
                 cursor.execute(f"LISTEN {outbox.CHANNEL}")
             while not self.stopping:
-                for _ in own.connection.notifies(timeout=1.0, stop_after=1):
+                with own.wrap_database_errors:
+                    told = list(own.connection.notifies(timeout=1.0, stop_after=1))
+                if told:
                     self._wake.set()
         finally:
             own.close()

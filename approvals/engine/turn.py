@@ -38,7 +38,7 @@ from approvals.errors import (
     SuspendInsideTransaction,
     Yielded,
 )
-from approvals.models import Run, Wait
+from approvals.models import Run, Wait, statements
 from approvals.models.trouble import is_trouble
 from approvals.transitions import NewEntry, Transaction, locked, runs
 from approvals.transitions import waits as wait_events
@@ -120,12 +120,13 @@ class Turn(Positions):
 
     @contextmanager
     def inside(self, what: str) -> Iterator[None]:
-        """While an author's body runs, the context may not be used."""
+        """While an author's body runs, the context may not be used. The database may come and go meanwhile."""
         self.body = what
         try:
             yield
         finally:
             self.body = ""
+            statements.freshen()
 
     # --- boundaries -------------------------------------------------------------------------------
 

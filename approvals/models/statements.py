@@ -7,6 +7,7 @@ execute wrapper, the query log) gets them by way of a cursor, as on SQLite. Tran
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -36,6 +37,25 @@ def run(sql: str, parameters: Sequence[Any]) -> list[Row]:
     with database.cursor() as cursor:
         cursor.execute(sql, [adapted(value, database) for value in parameters])
         return cursor.fetchall() if cursor.description else []
+
+
+def freshen() -> None:
+    """Drops this thread's connection if the server has ended it. For whoever has not used it for a while.
+
+    Costs no round trip: a server that has something to say to a session that asked nothing mostly says goodbye.
+    """
+    database = connections[DEFAULT_DB_ALIAS]
+    if database.vendor != "postgresql" or database.connection is None or database.in_atomic_block:
+        return
+    session = database.connection
+    if session.closed or _is_spoken_to(session.pgconn.socket):
+        database.close()
+
+
+def _is_spoken_to(socket: int) -> bool:
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def adapted(value: Any, database: Any) -> Any:
@@ -138,7 +158,8 @@ def _check(session: Any, result: Any) -> None:
         return
     from psycopg import OperationalError, errors
 
-    if session.closed:
+    # libpq, not the server, says what has no code: the connection was lost, whether or not it knows that already.
+    if session.closed or not result.error_field(_SQLSTATE):
         raise OperationalError(result.get_error_message() or "the connection is lost")
     raise errors.error_from_result(result)
 
