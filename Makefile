@@ -5,7 +5,7 @@ UV_LOCK := .venv/bin/uv pip compile -q --universal --python-version 3.12 --gener
 EMBEDDED := env -u DATABASE_URL -u REDIS_URL
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test lint bench lock runtime dev
+.PHONY: help up demo test lint bench chaos lock runtime dev
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1	/p' Makefile
@@ -29,6 +29,9 @@ test: lint ## Check everything: lint, the suite on SQLite and in Chromium, the s
 
 bench: dev ## Measure beside the database's own commit rate (BENCH="w1 --reps 3")
 	$(PY) tests/services.py --durable $(PY) manage.py bench $(BENCH)
+
+chaos: dev ## Stop, kill and cut whatever the product leans on, and count what comes of it (CHAOS="CELL …")
+	$(PY) -m tests.chaos $(CHAOS)
 
 lint: export DJANGO_SETTINGS_MODULE = durable_app.settings_test
 lint: export PUBLIC_URL = https://durable.example.org
