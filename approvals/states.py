@@ -140,6 +140,22 @@ RESOLUTIONS: Mapping[str, tuple[str, ...]] = {
 """How a reconciliation may be settled, by what is wrong."""
 
 
+SYNC_STEP = "step.sync"
+"""What the kinds of entries of a `sync` step begin with. The default costs the journal no byte: it is `step`."""
+STEP_RESULTS = ("step.complete", f"{SYNC_STEP}.complete", "transaction.complete")
+STEP_FAILURES = ("step.fail", f"{SYNC_STEP}.fail", "transaction.fail")
+
+
+def durability(kind: str) -> str:
+    """How a step was stored, by the kind of the entry that ended it; empty for anything but a step.
+
+    Entries of `sync` steps that were written before this was recorded read as `async`.
+    """
+    if kind not in STEP_RESULTS + STEP_FAILURES or kind.startswith("transaction"):
+        return ""
+    return "sync" if kind.startswith(SYNC_STEP) else "async"
+
+
 def resolutions(why: str) -> tuple[str, ...]:
     """How a case of this kind may be settled; of a kind that this code does not know, by what fits every run."""
     return RESOLUTIONS.get(why, ("resume", "fail"))

@@ -59,7 +59,8 @@ def step(
         _failed(turn, kind, name, digest, options, attempt, error)
     text, value = codec.roundtrip(result, what=f"step {name!r}")
     turn.reach("step_done")
-    turn.keep(events.complete(kind, turn.position, name, digest, text), sync=options.durability == "sync")
+    sync = options.durability == "sync"
+    turn.keep(events.complete(kind, turn.position, name, digest, text, sync=sync), sync=sync)
     return value
 
 
@@ -149,8 +150,9 @@ def _failed(
     if retry is not None and attempt < retry.attempts and retry.covers(error):
         wait = Wait(position=turn.position, kind=WaitKind.TIMER, ordinal=attempt, name=name, parked=Wait.KEEP)
         park_for(turn, wait, retry.delay(attempt), call=kind, attempt=attempt, error=told)
-    entry: NewEntry = events.fail(kind, turn.position, name, digest, told)
-    turn.keep(entry, sync=kind == "transaction" or options.durability == "sync")
+    sync = kind == "step" and options.durability == "sync"
+    entry: NewEntry = events.fail(kind, turn.position, name, digest, told, sync=sync)
+    turn.keep(entry, sync=sync or kind == "transaction")
     _raise(name, told, error)
 
 

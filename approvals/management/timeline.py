@@ -91,6 +91,8 @@ def _told(entry: Mapping[str, Any]) -> str:
             return f"waits ({data['wait']})"
     if kind in _SAID and data.get("by", _NOBODY[0]) not in _NOBODY:
         return _by_an_operator(_SAID[kind], str(data["by"]), str(data.get("note", "")))
+    if entry.get("durability") == "sync":
+        words += " (sync)"
     why = next((str(data[key]) for key in _WHY if data.get(key)), "")
     return f"{words}: {why}" if why else words
 

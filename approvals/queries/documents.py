@@ -26,7 +26,7 @@ from approvals.models import (
     Wait,
     Worker,
 )
-from approvals.states import WaitKind, WaitStatus
+from approvals.states import SYNC_STEP, WaitKind, WaitStatus, durability
 from approvals.workflows.values import mask, masked
 
 Json = dict[str, Any]
@@ -187,14 +187,16 @@ def entry_json(entry: Entry) -> Json:
             for part in ("payload", "action", "output", "form"):
                 if isinstance(data["value"].get(part), str) and data["value"][part]:
                     data["value"][part] = json.loads(data["value"][part])
+    stored = durability(entry.kind)
     return {
         "position": entry.position,
         "seq": entry.seq,
-        "kind": entry.kind,
+        "kind": entry.kind.replace(SYNC_STEP, "step", 1) if stored else entry.kind,
         "name": entry.name,
         "digest": entry.digest or None,
         "at": _when(entry.at),
         "data": masked(data),
+        **({"durability": stored} if stored else {}),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from approvals.queries import trees
-from approvals.states import WaitKind
+from approvals.states import WaitKind, durability
 
 NAME_CHARS, WORDS_CHARS, GLANCE_CHARS = 200, 400, 120
 FAILURES_SHOWN = 5
@@ -184,9 +184,7 @@ def step_line(entries: Sequence[Seen], took: tuple[timedelta | None, str], with_
     call = call_of(first)
     retries = waits_in(entries)
     end = next((e for e in entries if e.kind.endswith((".complete", ".fail"))), None)
-    notes = (
-        [Note("exactly once, together with its own rows" if call == "transaction" else with_)] if end else []
-    )
+    notes = [Note(_stored_as(end.kind, with_))] if end else []
     attempts = len(retries) + 1
     if attempts > 1 and end is not None:
         notes.append(Note(f"attempt {attempts}"))
@@ -211,6 +209,12 @@ def step_line(entries: Sequence[Seen], took: tuple[timedelta | None, str], with_
     elif last.size > GLANCE_CHARS:
         notes.append(Note(f"{last.size:,} characters"))
     return replace(line, notes=tuple(notes), took=took[0], took_as=took[1])
+
+
+def _stored_as(kind: str, with_: str) -> str:
+    """How its end was committed."""
+    stored = durability(kind)
+    return f"{stored}, {with_}" if stored else "exactly once, together with its own rows"
 
 
 _WAIT_WORDS = {

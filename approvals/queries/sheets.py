@@ -13,12 +13,11 @@ from approvals import clock, facts, policy
 from approvals.errors import NotFound
 from approvals.models import Approval, Decision, Effect, Entry, Run, Wait
 from approvals.queries import access, trees
-from approvals.states import RUN_FINAL, EffectStatus, WaitStatus
+from approvals.states import RUN_FINAL, STEP_FAILURES, STEP_RESULTS, EffectStatus, WaitStatus
 from approvals.types import evidence_from_json
 
 HAPPENED = 12
 """The latest lines of the run that are shown here; its own page has all."""
-_STEPS = ("step.complete", "step.fail", "transaction.complete", "transaction.fail")
 _EXCLUDED = {"asked for it": "requester", "started the run": "starter", "edited it": "editor"}
 
 
@@ -247,7 +246,7 @@ def _plain(value: Any) -> Any:
 
 def _happened(run: Run, wait: Wait, row: Approval) -> tuple[tuple[Happened, ...], bool]:
     """The latest lines of the run in the order of its positions, and whether there are earlier ones."""
-    steps = Entry.objects.filter(run=run, kind__in=_STEPS).order_by("-seq")
+    steps = Entry.objects.filter(run=run, kind__in=STEP_RESULTS + STEP_FAILURES).order_by("-seq")
     effects = Effect.objects.filter(run=run).defer("request", "evidence").order_by("-position")
     lines = [(e.position or 0, _step(e)) for e in steps.defer("data")[: HAPPENED + 1]]
     lines += [(e.position, _effect(e)) for e in effects[: HAPPENED + 1]]

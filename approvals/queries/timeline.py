@@ -37,7 +37,7 @@ from approvals.queries.lines import (
     wait_line,
     waits_in,
 )
-from approvals.states import WaitKind, WaitStatus
+from approvals.states import STEP_RESULTS, SYNC_STEP, WaitKind, WaitStatus
 
 WINDOW, FIRST = 200, 20
 """Positions: the latest (or those before a given one), and the first."""
@@ -46,7 +46,7 @@ TOLD_CHARS, RESULT_CHARS = 16_000, 2_000
 """Of what one entry tells; of what one step gave."""
 _AT_ONCE = timedelta(milliseconds=2)
 """Entries of one commit carry one time, to what SQLite's clock can tell."""
-_RESULTS = ("step.complete", "transaction.complete")
+_ENDS_A_COMMIT = (SYNC_STEP, "transaction.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def _entries(run: Run, window: _Window) -> tuple[list[Seen], bool]:
     """In the order of the journal, the read-backs of each position counted in one; whether some are left out."""
     size = Length("data")
     short = When(
-        Q(size__lte=RESULT_CHARS) | (Q(size__lte=TOLD_CHARS) & ~Q(kind__in=_RESULTS)), then=F("data")
+        Q(size__lte=RESULT_CHARS) | (Q(size__lte=TOLD_CHARS) & ~Q(kind__in=STEP_RESULTS)), then=F("data")
     )
     told = Case(short, default=Value(""), output_field=TextField())
     columns = ("seq", "position", "kind", "name", "at", "told", "size")
@@ -193,7 +193,7 @@ def _entries(run: Run, window: _Window) -> tuple[list[Seen], bool]:
 
 
 def _seen(seq: int, position: int | None, kind: str, name: str, at: datetime, told: str, size: int) -> Seen:
-    value = (trees.read(told) if kind in _RESULTS else json.loads(told)) if told else {}
+    value = (trees.read(told) if kind in STEP_RESULTS else json.loads(told)) if told else {}
     return Seen(seq, position, kind, name, at, value, size)
 
 
@@ -295,7 +295,7 @@ class _Page:
         if call in ("step", "transaction"):
             end = entries[-1]
             took, together = self._took(end)
-            result = end.told if end.kind in _RESULTS and end.size <= RESULT_CHARS else None
+            result = end.told if end.kind in STEP_RESULTS and end.size <= RESULT_CHARS else None
             return [step_line(entries, took, together, result)]
         if call == "effect":
             line = effect_line(entries, self._effects.get(entries[0].position or 0))
@@ -340,14 +340,18 @@ class _Page:
             together = "committed with the end of the turn"
         if first == 0 or self._entries[first - 1].seq != self._entries[first].seq - 1:
             return (None, ""), together
-        steps = sum(e.kind in _RESULTS or e.kind.endswith(".fail") for e in self._entries[first : last + 1])
+        steps = sum(
+            e.kind in STEP_RESULTS or e.kind.endswith(".fail") for e in self._entries[first : last + 1]
+        )
         if first != n:
             return (None, "with the above"), together
         return (end.at - self._entries[first - 1].at, f"{steps} steps in" if steps > 1 else ""), together
 
     def _is_with(self, one: int, other: int) -> bool:
         a, b = self._entries[one], self._entries[other]
-        return b.seq == a.seq + 1 and abs(b.at - a.at) <= _AT_ONCE and a.kind != "run.claim"
+        if a.kind == "run.claim" or a.kind.startswith(_ENDS_A_COMMIT):
+            return False
+        return b.seq == a.seq + 1 and abs(b.at - a.at) <= _AT_ONCE
 
     def next(self, wait: Any) -> Next:
         """What has to happen for this wait to close."""

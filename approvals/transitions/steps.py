@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 
 from approvals.journal import NewEntry
+from approvals.states import SYNC_STEP
 
 
-def complete(kind: str, position: int, name: str, digest: str, value: str) -> NewEntry:
-    """It ended with this result (JSON text)."""
-    return NewEntry(f"{kind}.complete", position, name, digest, value)
+def complete(kind: str, position: int, name: str, digest: str, value: str, *, sync: bool = False) -> NewEntry:
+    """It ended with this result (JSON text). `sync`: a step that is committed before the next line runs."""
+    return NewEntry(f"{SYNC_STEP if sync else kind}.complete", position, name, digest, value)
 
 
-def fail(kind: str, position: int, name: str, digest: str, error: dict[str, str]) -> NewEntry:
+def fail(
+    kind: str, position: int, name: str, digest: str, error: dict[str, str], *, sync: bool = False
+) -> NewEntry:
     """It is out of attempts."""
-    return NewEntry(f"{kind}.fail", position, name, digest, json.dumps(error))
+    return NewEntry(f"{SYNC_STEP if sync else kind}.fail", position, name, digest, json.dumps(error))
 
 
 def note(kind: str, position: int, name: str, value: str) -> NewEntry:

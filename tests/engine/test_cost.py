@@ -99,7 +99,7 @@ def test_what_lost_on_arrival_wakes_nobody_later() -> None:
 
 def test_a_wait_comes_into_the_journal_before_the_step_that_follows_it() -> None:
     run = ran(between)
-    assert kinds(run)[2:4] == ["wait.open", "step.complete"]
+    assert kinds(run)[2:4] == ["wait.open", "step.sync.complete"]
     runs.signal(run.id, "go", "now")
     drive()
     assert runs.get(run.id).output == "now" and runs.replay(run.id).same
@@ -135,7 +135,7 @@ def test_whoever_watches_the_connection_sees_every_statement() -> None:
     run = runs.start(between, 0)
     with connection.execute_wrapper(watch):
         drive()
-    assert kinds(run)[3] == "step.complete"
+    assert kinds(run)[3] == "step.sync.complete"
     assert sum("INSERT INTO approvals_entry" in sql for sql in seen) >= 3  # claim, wait and step, suspension
 
 

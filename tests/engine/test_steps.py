@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from unittest import mock
@@ -12,9 +13,10 @@ from unittest import mock
 import pytest
 from django.db import connection
 
-from approvals import Context, step
+from approvals import Context, queries, step
 from approvals.engine import positions
 from approvals.engine.turn import Turn
+from approvals.errors import StepFailed
 from approvals.models import Entry, Run
 from approvals.services import runs
 from approvals.testing import clock, crash_at, drive
@@ -113,9 +115,39 @@ def test_buffered_results_before_a_sync_step_are_committed_with_it() -> None:
     run = runs.start(sums, 5)
     with crash_at("after_flush"):
         drive()
-    assert kinds(run) == ["run.start", "run.claim", "step.complete", "step.complete"]
+    assert kinds(run) == ["run.start", "run.claim", "step.complete", "step.sync.complete"]
     drive()
     assert runs.get(run.id).output == 33 and calls == ["double", "add", "triple"]
+
+
+@step(durability="sync")
+def broken(n: int) -> int:
+    raise OSError("no space")
+
+
+@flow
+def durable(ctx: Context, n: int) -> int:
+    with suppress(StepFailed):
+        ctx.step("broken", broken, n)
+    return ctx.step("double", double, ctx.step("add", add, n, 1))
+
+
+def test_the_journal_tells_how_a_step_was_stored_and_by_the_kinds_of_the_contract() -> None:
+    run = ran(durable, 5)
+    assert kinds(run)[2:5] == ["step.sync.fail", "step.sync.complete", "step.complete"]
+    told = [(e["kind"], e.get("durability")) for e in queries.run(run.id)["entries"]]
+    assert told[2:6] == [
+        ("step.fail", "sync"), ("step.complete", "sync"), ("step.complete", "async"), ("run.complete", None)
+    ]  # fmt: skip
+    assert runs.replay(run.id).same
+
+
+def test_a_journal_from_before_durabilities_were_told_is_answered_from_all_the_same() -> None:
+    run = ran(durable, 5)
+    Entry.objects.filter(run=run.id, kind="step.sync.complete").update(kind="step.complete")
+    Entry.objects.filter(run=run.id, kind="step.sync.fail").update(kind="step.fail")
+    calls.clear()
+    assert runs.replay(run.id).same and not calls
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_zombies_step_counts_for_nothing() -> None:
     run = runs.start(count_to, 2)
     turn = zombie(run, "step_done", lambda: later(seconds=30))
     assert type(turn.leaving).__name__ == "LeaseLost" and status(run) == "completed"
-    assert kinds(run).count("step.complete") == 2
+    assert kinds(run).count("step.sync.complete") == 2
     assert_invariants()
 
 

@@ -85,6 +85,11 @@ def count(number: int) -> int:
     return number
 
 
+@step(durability="sync")
+def keep(number: int) -> int:
+    return number
+
+
 def hopeless() -> None:
     raise OSError("no space")
 
@@ -120,6 +125,7 @@ def unsteady(ctx: Context, order: Order) -> str:
 
 @workflow(name="runpage-rest", version=1)
 def rest(ctx: Context, order: Order) -> str:
+    ctx.step("keep", keep, 6)
     ctx.transaction("book", count, 7)
     ctx.now()
     with suppress(PolicyDenied):

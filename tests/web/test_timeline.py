@@ -50,8 +50,8 @@ def line_of(run: Any, kind: str, name: str = "") -> Line:
 def test_steps_say_with_what_they_were_committed_and_what_they_gave():
     run = flows.waiting(order=flows.Order(steps=2))
     first, second = line_of(run, "step", "count 0"), line_of(run, "step", "count 1")
-    assert told(first) == "step count 0: committed with “upload draft”; 0"
-    assert told(second) == "step count 1: committed with “upload draft”; 1"
+    assert told(first) == "step count 0: async, committed with “upload draft”; 0"
+    assert told(second) == "step count 1: async, committed with “upload draft”; 1"
     assert first.took is not None
     assert first.took_as == "2 steps in"
     assert (second.took, second.took_as) == (None, "with the above")
@@ -62,14 +62,14 @@ def test_attempts_and_their_failures():
     run = runs.start(flows.unsteady, flows.Order())
     drive()
     assert lines(run)[1:] == [
-        "step hopeless [failed]: committed with “shaky”; OSError: no space",
+        "step hopeless [failed]: async, committed with “shaky”; OSError: no space",
         "step shaky [attempt 2 next]: attempt 1 failed: ConnectionError: the shelf is away; tried again",
     ]
     assert [n.words for n in read(run).next] == ["“shaky” is tried again."]
     database_clock.shift(timedelta(seconds=5))
     drive()
     assert lines(run)[2:] == [
-        "step shaky: committed with “a nap”; attempt 2; "
+        "step shaky: async, committed with “a nap”; attempt 2; "
         "attempt 1 failed: ConnectionError: the shelf is away; A",
         "timer a nap: fires; no worker is held",
     ]
@@ -244,6 +244,7 @@ def test_transactions_the_time_what_a_policy_denies_and_how_long_to_wait_at_most
     run = runs.start(flows.rest, flows.Order())
     drive()
     assert lines(run)[1:] == [
+        "step keep: sync, committed by itself; 6",
         "transaction book: exactly once, together with its own rows; 7",
         "time the time was read: ",
         "effect forbidden [denied]: Policy runpage-never: none of its 1 rules matches; so it denies.",
