@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import django
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from channels.sessions import SessionMiddlewareStack
-from django.core.asgi import get_asgi_application
 from django.urls import path, re_path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durable_app.settings")
 # Only here: a forked worker would share the pool's sockets.
 os.environ.setdefault("DATABASE_POOL", "8")
 
-http = get_asgi_application()
+django.setup(set_prefix=False)
 
 from approvals.live import Live  # noqa: E402  # its models are there only now
+from durable_app.reading import Handler  # noqa: E402
 
 
 async def nowhere(scope: Any, receive: Any, send: Any) -> None:
@@ -27,5 +28,5 @@ async def nowhere(scope: Any, receive: Any, send: Any) -> None:
 
 websocket = URLRouter([path("ws/live/", Live.as_asgi()), re_path("", nowhere)])  # type: ignore[arg-type]
 application = ProtocolTypeRouter(
-    {"http": http, "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(websocket))}
+    {"http": Handler(), "websocket": AllowedHostsOriginValidator(SessionMiddlewareStack(websocket))}
 )

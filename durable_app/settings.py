@@ -45,6 +45,7 @@ MIDDLEWARE = [
     # Outside of what may refuse a request, so that refusals bring these headers too.
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
+    "durable_app.reading.Readable",
     "durable_app.static.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

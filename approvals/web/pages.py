@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal
 from uuid import UUID
@@ -10,6 +10,7 @@ from uuid import UUID
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render as render_template
+from django.template import loader
 
 from approvals import clock
 from approvals.errors import NotFound, PermissionRefused
@@ -45,7 +46,7 @@ def page[**P](
         def answer(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
             allowed = [*methods, *(["HEAD"] if "GET" in methods else [])]
             if request.method not in allowed:
-                return HttpResponseNotAllowed(allowed)
+                return not_allowed(request, allowed)
             if not request.user.is_authenticated:
                 if "part" in request.GET:
                     return HttpResponse(status=SIGNED_OUT)
@@ -61,6 +62,12 @@ def page[**P](
         return answer
 
     return decorate
+
+
+def not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
+    """A page that says by which methods its address answers."""
+    told = loader.render_to_string("405.html", {"allowed": ", ".join(allowed)}, request)
+    return HttpResponseNotAllowed(allowed, told)
 
 
 def identifier(text: str) -> UUID:

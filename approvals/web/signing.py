@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
+from django.urls import Resolver404, resolve
+
+from approvals.web.pages import not_allowed
 
 UNPROCESSABLE = 422
 
@@ -26,9 +34,11 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def get_redirect_url(self, request: HttpRequest | None = None) -> str:
-        """Where `next` leads; to this page itself it leads nowhere, which Django would answer with a fault."""
+        """Where `next` leads; to a door in or out it leads nowhere: it would be a loop, or no page."""
         found = super().get_redirect_url(request)
-        return "" if found == (request or self.request).path else found
+        with suppress(Resolver404):
+            return "" if _is_door(resolve(urlsplit(found).path).func) else found
+        return found
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """The form again; the name stays."""
@@ -39,3 +49,11 @@ class SignOut(LogoutView):
     """By POST only."""
 
     next_page = "sign-in"
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """With a page: somebody may have typed the address."""
+        return not_allowed(request, ["POST"])
+
+
+def _is_door(view: Callable[..., Any]) -> bool:
+    return getattr(view, "view_class", None) in (SignIn, SignOut)

@@ -84,3 +84,14 @@ async def page(cookies: str) -> AsyncIterator[Socket]:
         yield socket
     finally:
         await socket.leave()
+
+
+async def ask(content_type: bytes, query: bytes) -> tuple[int, dict[bytes, bytes], bytes]:
+    """What the site's application says to a request: status, headers, body."""
+    headers = [(b"host", HOST.encode()), (b"content-type", content_type)]
+    scope = {"type": "http", "method": "GET", "path": "/nope/", "query_string": query, "headers": headers}
+    site: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
+    await site.send_input({"type": "http.request", "body": b""})
+    start, body = await site.receive_output(SECONDS), await site.receive_output(SECONDS)
+    await site.wait(SECONDS)
+    return start["status"], dict(start["headers"]), body["body"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -15,6 +16,7 @@ from django.urls import include, path
 from approvals.errors import PermissionRefused
 from approvals.testing import people
 from approvals.web.pages import page
+from tests.live.browser import ask
 
 ABSENT = "00000000-0000-7000-8000-000000000000"
 NOT_STRICT = re.compile(r"<style|\sstyle=|\son\w+=|<script|https?://")
@@ -120,3 +122,56 @@ def test_a_form_without_its_sign_is_refused_with_a_page(db: None) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(people().requester)
     assert "Nothing was changed" in told(client.post("/workflows/nope/start/"), 403)
+
+
+def test_a_door_of_another_method_says_so_on_a_page(client: Client, db: None) -> None:
+    text = told(client.get("/sign-out/"), 405)
+    assert "takes POST only" in text and "Nothing was changed" in text
+    assert client.head("/sign-out/").content == b""
+    text = told(client.post("/workflows/"), 405)
+    assert "takes GET, HEAD only" in text
+
+
+PART = b'--x\r\nContent-Disposition: form-data; name="username"\r\n\r\na\r\n'
+FORM, PARTS = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (f"{FORM}; charset=rot13", b"username=a"),
+        (f"{PARTS}; charset=rot13", PART + b"--x--\r\n"),
+        (f"{PARTS}; charset=idna", PART + b"--x--\r\n"),
+        (f"{PARTS}; charset=nope", PART + b"--x--\r\n"),
+        ("multipart/form-data", PART),
+        ("multipart/form-data; boundary=" + "x" * 300, PART),
+        (FORM, b"a=1&" * 10_000),
+        (PARTS, PART * 5_000 + b"--x--\r\n"),
+        (PARTS, PART.replace(b'"username"', b'"f"; filename="g"') * 500 + b"--x--\r\n"),
+        (PARTS, PART.replace(b'"username"', b'"a"' + b"; b=c" * 5_000) + b"--x--\r\n"),
+    ],
+    ids=["rot13", "rot13 parts", "idna", "unknown", "none", "boundary", "fields", "parts", "files", "head"],
+)
+def test_a_form_that_cannot_be_read_is_refused_with_a_page(
+    client: Client, db: None, content_type: str, body: bytes
+) -> None:
+    text = told(client.generic("POST", "/sign-in/", body, content_type=content_type), 400)
+    assert "could not be understood" in text
+
+
+@pytest.mark.parametrize(
+    ("content_type", "query"),
+    [
+        (b"text/plain; charset=a\x00b", b""),
+        (b"text/plain; charset*=nope''%ff", b""),
+        (b"text/plain; " + b"a=b;" * 3_000, b""),
+        (b"", b"a=\xff\xfe"),
+    ],
+    ids=["nul", "charset", "long", "query"],
+)
+def test_a_request_that_django_cannot_even_make_is_refused_with_a_page(
+    db: None, content_type: bytes, query: bytes
+) -> None:
+    status, headers, body = asyncio.run(ask(content_type, query))
+    assert status == 400 and b"could not be understood" in body
+    assert b"default-src 'self'" in headers[b"Content-Security-Policy"]

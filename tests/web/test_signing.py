@@ -76,6 +76,15 @@ def test_nobody_is_led_to_another_site(client: Client, rita: Any, elsewhere: str
     assert client.get("/sign-in/", {"next": elsewhere})["Location"] == "/"
 
 
+@pytest.mark.parametrize(
+    "door", ["/sign-out/", "/sign-in/", "/sign-in/?next=/runs/", "/admin/logout/", "/sign-out/?next=/runs/"]
+)
+def test_nobody_is_led_to_a_door_in_or_out(client: Client, rita: Any, door: str) -> None:
+    assert sign_in(client, rita, next=door)["Location"] == "/"
+    assert client.get("/sign-in/", {"next": door})["Location"] == "/"
+    assert is_signed_in(client)
+
+
 def test_a_wrong_password_is_told_and_only_the_name_is_kept(client: Client, rita: Any) -> None:
     answer = sign_in(client, rita, "guessed<1>", next="/runs/")
     text = answer.content.decode()

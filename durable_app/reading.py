@@ -1,0 +1,50 @@
+"""Requests that nobody can read are refused with a page, like every other."""
+
+from __future__ import annotations
+
+import codecs
+from typing import Any
+
+from django.core.exceptions import BadRequest
+from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.http import HttpRequest
+from django.utils.deprecation import MiddlewareMixin
+
+
+class Readable(MiddlewareMixin):
+    """Refuses with 400 what says that it is written in anything but UTF-8, and what has no meaning at all.
+
+    Django looks up any codec of Python's, and raises where one of them is not for text.
+    """
+
+    def process_request(self, request: HttpRequest) -> None:
+        """Raises BadRequest."""
+        if getattr(request, "is_unreadable", False):
+            raise BadRequest("The address or the content type of this request cannot be read")
+        charset = (request.content_params or {}).get("charset", "utf-8")
+        try:
+            is_text = codecs.lookup(charset).name == "utf-8"
+        except (LookupError, ValueError):
+            is_text = False
+        if not is_text:
+            raise BadRequest(f"Only UTF-8 is read here, not {charset[:40]!a}")
+
+
+class Handler(ASGIHandler):
+    """Django's, which would raise on some requests before any middleware sees them, and answer others with nothing."""
+
+    def create_request(self, scope: Any, body_file: Any) -> Any:
+        """The request; one that cannot be read comes without what is wrong with it, and marked."""
+        try:
+            request, refused = super().create_request(scope, body_file)
+        except (BadRequest, ValueError):
+            request, refused = None, None
+        if request is not None or (refused is not None and refused.status_code != _BAD):
+            return request, refused
+        headers = [(name, value) for name, value in scope.get("headers", []) if name != b"content-type"]
+        plain = ASGIRequest({**scope, "query_string": b"", "headers": headers}, body_file)
+        setattr(plain, "is_unreadable", True)  # noqa: B010  # of this site alone
+        return plain, None
+
+
+_BAD = 400
