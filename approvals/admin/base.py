@@ -34,9 +34,6 @@ else:
             return cls
 
 
-UNPROCESSABLE = 422
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of cells under headers; `empty` is said where there are none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib import admin, messages
@@ -12,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.safestring import SafeString
 
 from approvals.admin import show
-from approvals.admin.base import UNPROCESSABLE, Section, WindowOfRuns
+from approvals.admin.base import Section, WindowOfRuns
 from approvals.admin.effects import side_by_side
 from approvals.admin.forms import ResolveForm, told
 from approvals.errors import ApprovalsError
@@ -203,7 +204,7 @@ class ReconciliationAdmin(WindowOfRuns[Reconciliation]):
                 gone = "ended as failed" if said["resolution"] == "fail" else "goes on"
                 messages.success(request, f"The case is settled; the run {gone}.")
                 return HttpResponseRedirect(show.address(row))
-        return self.page(request, object_id, status=UNPROCESSABLE, form=form)
+        return self.page(request, object_id, status=HTTPStatus.UNPROCESSABLE_ENTITY, form=form)
 
     def look_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Asks a worker to look."""
@@ -213,6 +214,6 @@ class ReconciliationAdmin(WindowOfRuns[Reconciliation]):
         try:
             reconciliation.ask_to_look(row.pk, actor=request.user)
         except ApprovalsError as error:
-            return self.page(request, object_id, status=UNPROCESSABLE, problem=told(error))
+            return self.page(request, object_id, status=HTTPStatus.UNPROCESSABLE_ENTITY, problem=told(error))
         messages.success(request, "A worker was asked to look it up. Its answer appears on this page.")
         return HttpResponseRedirect(show.address(row))

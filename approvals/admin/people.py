@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib import admin, messages
@@ -11,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from approvals import queries
 from approvals.admin import show
-from approvals.admin.base import UNPROCESSABLE, Section, Table, Window, by
+from approvals.admin.base import Section, Table, Window, by
 from approvals.admin.forms import DecideForm, told
 from approvals.errors import ApprovalsError
 from approvals.facts import counts
@@ -139,7 +140,7 @@ class ApprovalAdmin(Window[Approval]):
                     request, f"Your decision is recorded: {decided.got} of {decided.needed} approvals."
                 )
                 return HttpResponseRedirect(show.address(row))
-        return self.page(request, object_id, status=UNPROCESSABLE, form=form)
+        return self.page(request, object_id, status=HTTPStatus.UNPROCESSABLE_ENTITY, form=form)
 
 
 def _effect_link(pk: Any) -> SafeString:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib import admin, messages
@@ -13,7 +14,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from approvals.admin import journal, show, work
-from approvals.admin.base import UNPROCESSABLE, Section, Window, by
+from approvals.admin.base import Section, Window, by
 from approvals.admin.forms import OPERATE, OperateForm, told
 from approvals.errors import ApprovalsError
 from approvals.models import Run, Wait
@@ -188,7 +189,7 @@ class RunAdmin(Window[Run]):
             else:
                 messages.success(request, OPERATE[do].done)
                 return HttpResponseRedirect(show.address(row))
-        return self.page(request, object_id, status=UNPROCESSABLE, form=form)
+        return self.page(request, object_id, status=HTTPStatus.UNPROCESSABLE_ENTITY, form=form)
 
 
 def _allowed(row: Run) -> tuple[str, ...]:

@@ -130,6 +130,7 @@ class Counts:
     """None: not for this person."""
 
 
-def counts(viewer: Viewer) -> Counts:
-    """Two queries at most."""
-    return Counts(count(waiting(viewer)), count(cases(viewer)) if viewer.is_operator else None)
+def counts(viewer: Viewer, *, mine: int | None = None) -> Counts:
+    """Two queries at most; `mine` is what waits for them, where it was counted already."""
+    waits = count(waiting(viewer)) if mine is None else mine
+    return Counts(waits, count(cases(viewer)) if viewer.is_operator else None)

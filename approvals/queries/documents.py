@@ -27,10 +27,12 @@ from approvals.models import (
     Worker,
 )
 from approvals.states import SYNC_STEP, WaitKind, WaitStatus, durability
+from approvals.types import Verification
 from approvals.workflows.values import mask, masked
 
 Json = dict[str, Any]
-MISSING = "missing"
+MISSING: str = Verification.MISSING.value
+"""What a case says was found where nothing was."""
 
 
 def _when(value: Any) -> str | None:
@@ -170,8 +172,11 @@ def quorum(approval: Approval) -> policy.Tally:
 def may_decide(approval: Approval, actor: Any) -> policy.Eligibility:
     """Whether a person may decide as things stand; the service asks again under its lock. Select wait__run."""
     person = facts.person(actor)
-    if person is None:
-        return policy.Eligibility(False, None, "has no account")
+    return policy.Eligibility(False, None, "has no account") if person is None else eligible(approval, person)
+
+
+def eligible(approval: Approval, person: policy.Person) -> policy.Eligibility:
+    """The same for a person who is known as they are now."""
     rules, who = facts.read(approval.policy), facts.requester(approval.wait.run)
     stages = facts.stages(approval)
     return policy.eligibility(rules, stages, person, requester=who, starter=who, editors=frozenset())

@@ -99,16 +99,12 @@ def identity(text: Any) -> UUID | None:
 
 def glance(value: Any) -> str:
     """The first words of a value; secrets as dots, and what is empty left out."""
-    if isinstance(value, Mapping) and not _is_file(value):
+    if isinstance(value, Mapping) and not trees.is_file(value):
         parts = ((key, _flat(item)) for key, item in value.items())
         flat = ", ".join(f"{key}: {item}" for key, item in parts if item)
     else:
         flat = _flat(value)
     return flat if len(flat) <= GLANCE_CHARS else f"{flat[:GLANCE_CHARS]}…"
-
-
-def _is_file(value: Mapping[str, Any]) -> bool:
-    return value.keys() == {"name", "storage_name", "sha256", "size"}
 
 
 def _flat(value: Any) -> str:
@@ -119,7 +115,7 @@ def _flat(value: Any) -> str:
     if isinstance(value, list):
         return f"{len(value):,} item{'s' if len(value) != 1 else ''}"
     if isinstance(value, Mapping):
-        if _is_file(value):
+        if trees.is_file(value):
             return f"{value['name']} ({value['size']} bytes)"
         return f"{len(value):,} field{'s' if len(value) != 1 else ''}" if value else ""
     return json.dumps(value, ensure_ascii=False)

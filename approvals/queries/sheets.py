@@ -13,6 +13,7 @@ from approvals import clock, facts, policy
 from approvals.errors import NotFound
 from approvals.models import Approval, Decision, Effect, Entry, Run, Wait
 from approvals.queries import access, trees
+from approvals.queries.documents import eligible
 from approvals.states import RUN_FINAL, STEP_FAILURES, STEP_RESULTS, EffectStatus, WaitStatus
 from approvals.types import evidence_from_json
 
@@ -146,7 +147,7 @@ def sheet(viewer: access.Viewer, wait_id: UUID) -> Sheet:
     wait, run, rules = row.wait, row.wait.run, facts.read(row.policy)
     said = sorted(row.decisions.all(), key=lambda d: (d.at, d.pk))
     shown = tuple(_said(d, row, viewer) for d in said)
-    tally, eligible = facts.tally(row, said), _eligible(row, rules, viewer)
+    tally, may = facts.tally(row, said), eligible(row, viewer.person)
     happened, has_earlier = _happened(run, wait, row)
     is_over = wait.due_at is not None and wait.due_at <= now
     return Sheet(
@@ -187,24 +188,18 @@ def sheet(viewer: access.Viewer, wait_id: UUID) -> Sheet:
         due_at=wait.due_at,
         closed_at=wait.closed_at or (wait.due_at if is_over else None),
         invalidated=row.invalidated,
-        may_decide=eligible.ok,
-        why_not=_told(eligible, row),
+        may_decide=may.ok,
+        why_not=_told(may, row),
         happened=happened,
         has_earlier=has_earlier,
     )
 
 
-def _eligible(row: Approval, rules: policy.Policy, viewer: access.Viewer) -> policy.Eligibility:
-    """Whether the service would take a decision of theirs; it asks again under its lock."""
-    who, stages = facts.requester(row.wait.run), facts.stages(row)
-    return policy.eligibility(rules, stages, viewer.person, requester=who, starter=who, editors=frozenset())
-
-
-def _told(eligible: policy.Eligibility, row: Approval) -> str:
-    excluded = _EXCLUDED.get(eligible.reason)
-    if eligible.ok or excluded is None:
-        return eligible.reason
-    return f"{eligible.reason}, and policy {row.policy.slug} excludes the {excluded}"
+def _told(may: policy.Eligibility, row: Approval) -> str:
+    excluded = _EXCLUDED.get(may.reason)
+    if may.ok or excluded is None:
+        return may.reason
+    return f"{may.reason}, and policy {row.policy.slug} excludes the {excluded}"
 
 
 def _said(decision: Decision, row: Approval, viewer: access.Viewer) -> Said:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
@@ -25,6 +26,16 @@ def read(text: str) -> Any:
 
 def _hide(value: dict[str, Any]) -> Any:
     return SECRET if len(value) == 1 and "$secret" in value else value
+
+
+def is_file(value: Any) -> bool:
+    """Whether this is a stored file, as the contract writes them."""
+    return (
+        isinstance(value, Mapping)
+        and value.keys() == {"name", "storage_name", "sha256", "size"}
+        and all(isinstance(value[part], str) for part in ("name", "storage_name", "sha256"))
+        and isinstance(value["size"], int)
+    )
 
 
 def written(tree: Any, *, indent: int | None = 2) -> str:

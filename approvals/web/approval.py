@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
 from django.http import HttpResponse
-from django.urls import reverse
 
 from approvals.errors import (
     AlreadyDecided,
@@ -27,7 +25,7 @@ from approvals.queries.wording import absolute, amount
 from approvals.services import decisions, files
 from approvals.web import forms, show
 from approvals.web.exhibits import exhibits
-from approvals.web.pages import Request, page, render
+from approvals.web.pages import Request, page, render, see_other
 from approvals.web.show import Sight
 
 COMMENT_CHARS = 10_000
@@ -35,7 +33,6 @@ COMMENT_CHARS = 10_000
 PARTS = ("status", "quorum", "said", "buttons", "happened")
 WITHDRAW = "withdraw"
 TITLE_CHARS = 120
-SOON = timedelta(hours=1)
 SAID: Mapping[str, str] = {
     "approved": "approved this",
     "rejected": "rejected this",
@@ -79,8 +76,7 @@ def approval(request: Request, wait_id: UUID) -> HttpResponse:
         return _page(request, sheets.sheet(request.viewer, wait_id), typed, _status(refused))
     if request.headers.get("HX-Request") == "true":
         return _page(request, sheets.sheet(request.viewer, wait_id), Typed(is_done=True))
-    seen_at = reverse("approval", args=[wait_id])
-    return HttpResponse(status=HTTPStatus.SEE_OTHER, headers={"Location": seen_at})
+    return see_other("approval", wait_id)
 
 
 def _decide(request: Request, found: sheets.Sheet, filled: forms.Filled | None) -> None:
@@ -177,7 +173,6 @@ def _page(request: Request, found: sheets.Sheet, typed: Typed, status: int = HTT
         **_layout(found, Sight(whole="whole" in request.GET)),
         "sheet": found,
         "now": found.now,
-        "soon": found.now + SOON,
         "parts": PARTS,
         "typed": typed,
         "path": request.get_full_path(),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import wraps
+from http import HTTPStatus
 from typing import Any, Concatenate, Literal
 from uuid import UUID
 
@@ -11,6 +13,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render as render_template
 from django.template import loader
+from django.urls import reverse
 
 from approvals import clock
 from approvals.errors import NotFound, PermissionRefused
@@ -18,8 +21,8 @@ from approvals.queries import access
 
 type Tab = Literal["inbox", "runs", "workflows", "reconciliations", ""]
 
-SIGNED_OUT = 401
-REFUSED = 403
+SOON = timedelta(hours=1)
+"""What is due within this is marked."""
 
 
 class Request(HttpRequest):
@@ -49,7 +52,7 @@ def page[**P](
                 return not_allowed(request, allowed)
             if not request.user.is_authenticated:
                 if "part" in request.GET:
-                    return HttpResponse(status=SIGNED_OUT)
+                    return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
                 return redirect_to_login(request.get_full_path())
             request.viewer = access.viewer(request.user)  # type: ignore[attr-defined]
             try:
@@ -70,6 +73,11 @@ def not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
     return HttpResponseNotAllowed(allowed, told)
 
 
+def see_other(view: str, *args: Any) -> HttpResponse:
+    """Leads a browser that posted to a page that it may load as often as it likes."""
+    return HttpResponse(status=HTTPStatus.SEE_OTHER, headers={"Location": reverse(view, args=args)})
+
+
 def identifier(text: str) -> UUID:
     """An id out of a query string. Raises NotFound for what is none."""
     try:
@@ -80,7 +88,7 @@ def identifier(text: str) -> UUID:
 
 def refused(request: Request, error: PermissionRefused) -> HttpResponse:
     """A page that says what may not be done, and who may."""
-    return render(request, "403.html", {"told": str(error)}, status=REFUSED)
+    return render(request, "403.html", {"told": str(error)}, status=HTTPStatus.FORBIDDEN)
 
 
 def render(
@@ -89,7 +97,7 @@ def render(
     """The whole page, or of a page that was asked for `?part=NAME` only that partial of its template.
 
     Adds what every template may use: `now` and `version` (database time, the latter in microseconds, read
-    before anything that the template itself reads), `viewer`, `counts` and `tab`. Views that read rows before
+    before anything that the template itself reads), `soon`, `viewer`, `counts` and `tab`. Views that read rows before
     should bring a `now` of their own, read before these. Raises Http404 for a part that there is not.
     """
     now = context.get("now") or clock.now()
@@ -97,6 +105,7 @@ def render(
     shown: dict[str, Any] = {
         "now": now,
         "version": int(now.timestamp() * 1_000_000),
+        "soon": now + SOON,
         "viewer": request.viewer,
         "tab": tab,
         **context,
@@ -104,7 +113,7 @@ def render(
     if part == "rail":
         template = "base.html"
     if part in ("", "rail"):
-        shown["counts"] = access.counts(request.viewer)
+        shown["counts"] = access.counts(request.viewer, mine=shown.get("mine"))
     if part:
         parts: tuple[str, ...] = shown.get("parts", ())
         if part not in (*parts, "rail"):

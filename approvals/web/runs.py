@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import HttpResponse, QueryDict
-from django.urls import reverse
 
 from approvals import clock
 from approvals.errors import ApprovalsError, IllegalTransition, InvalidInput, NotFound, PermissionRefused
@@ -18,7 +17,7 @@ from approvals.queries import access, runs_pages, timeline, trees
 from approvals.queries.runs_pages import Filters, Stored
 from approvals.services import runs as service
 from approvals.web import show
-from approvals.web.pages import Request, identifier, page, render
+from approvals.web.pages import Request, identifier, page, render, see_other
 
 SEARCH_CHARS = 200
 REASON_CHARS = 1_000
@@ -91,7 +90,7 @@ def run(request: Request, run_id: UUID) -> HttpResponse:
         raise
     except ApprovalsError as refused:
         return _page(request, run_id, refused=refused, reason=reason)
-    return HttpResponse(status=HTTPStatus.SEE_OTHER, headers={"Location": reverse("run", args=[run_id])})
+    return see_other("run", run_id)
 
 
 def _operate(request: Request, run_id: UUID, do: str, reason: str) -> None:

@@ -198,7 +198,7 @@ class Sight:
                 return self.text(item), "text" if item else "empty text", len(item) > 80 or "\n" in item
             case list():
                 return SafeString("none"), "empty list", False
-            case _ if is_file(item):
+            case _ if trees.is_file(item):
                 return self._file(item), "file", False
         return SafeString("none"), "empty group", False
 
@@ -208,19 +208,9 @@ class Sight:
         return mark_safe(f"{told}<br><small>kept as {kept}</small>")  # noqa: S308 - each part was escaped
 
 
-def is_file(item: Any) -> bool:
-    """Whether this is a stored file, as the contract writes them."""
-    return (
-        isinstance(item, dict)
-        and item.keys() == {"name", "storage_name", "sha256", "size"}
-        and all(isinstance(item[part], str) for part in ("name", "storage_name", "sha256"))
-        and isinstance(item["size"], int)
-    )
-
-
 def _children(item: Any) -> Iterator[tuple[str, Any]] | None:
     """What it is made of, each with its label; None for what is shown in one row."""
-    if isinstance(item, dict) and item and not is_file(item):
+    if isinstance(item, dict) and item and not trees.is_file(item):
         return iter(item.items())
     if isinstance(item, list) and item:
         return ((str(number), part) for number, part in enumerate(item, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,8 +14,6 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, resolve
 
 from approvals.web.pages import not_allowed
-
-UNPROCESSABLE = 422
 
 
 class SignInForm(AuthenticationForm):
@@ -42,7 +41,9 @@ class SignIn(LoginView):
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
         """The form again; the name stays."""
-        return self.render_to_response(self.get_context_data(form=form), status=UNPROCESSABLE)
+        return self.render_to_response(
+            self.get_context_data(form=form), status=HTTPStatus.UNPROCESSABLE_ENTITY
+        )
 
 
 class SignOut(LogoutView):

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.http import HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.http import HttpResponse
 
 from approvals.errors import ApprovalsError, InvalidInput, NotFound, PermissionRefused, RunConflict
 from approvals.queries import starting
 from approvals.services import files, runs
 from approvals.web import forms
-from approvals.web.pages import Request, page, render
+from approvals.web.pages import Request, page, render, see_other
 
 PREFIX = "input"
 KEY_CHARACTERS = 200
-UNFIT, CONFLICT = 422, 409
 
 
 @page("GET")
@@ -39,7 +38,9 @@ def start(request: Request, name: str) -> HttpResponse:
         asked = starting.asked(name)
     except ApprovalsError as error:
         context = {"workflow": workflow, "broken": str(error)}
-        return render(request, "approvals/web/start.html", context, tab="workflows", status=CONFLICT)
+        return render(
+            request, "approvals/web/start.html", context, tab="workflows", status=HTTPStatus.CONFLICT
+        )
     form = _Form(request, workflow, asked)
     return form.sent() if request.method == "POST" else form.show()
 
@@ -112,7 +113,7 @@ class _Form:
         return "" if self.key.isprintable() else "This holds characters that cannot be seen."
 
     def _refuse(self, problems: Mapping[str, str]) -> HttpResponse:
-        return self.show(post=self.post, problems=problems, status=UNFIT)
+        return self.show(post=self.post, problems=problems, status=HTTPStatus.UNPROCESSABLE_ENTITY)
 
     def _start(self, filled: forms.Filled) -> HttpResponse:
         # Sent twice (a double click), a form without a key of the person's own starts one run, not two.
@@ -124,11 +125,11 @@ class _Form:
             raise
         except RunConflict as error:
             # With a number of its own, what was changed since is another run if it is sent again.
-            return self.show(post=self.post, status=CONFLICT, earlier=error.values["run"], form_id=uuid4())
+            return self.show(
+                post=self.post, status=HTTPStatus.CONFLICT, earlier=error.values["run"], form_id=uuid4()
+            )
         except InvalidInput as error:
             return self._refuse(filled.blame(error))
         except ApprovalsError as error:
             return self._refuse({PREFIX: str(error)})
-        answer = HttpResponseRedirect(reverse("run", args=[run.id]))
-        answer.status_code = 303
-        return answer
+        return see_other("run", run.id)

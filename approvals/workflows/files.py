@@ -18,13 +18,13 @@ from django.core.files.storage import Storage, default_storage
 from pydantic import ConfigDict
 
 from approvals.errors import ContentChanged
-from approvals.types import FileRef
+from approvals.types import FileRef, Verification
 
 NAME_BYTES = 120
 SUFFIX_BYTES = 20
 CHUNK_BYTES = 1 << 20
 PLACING_ATTEMPTS = 5
-MISSING = "missing"
+MISSING: str = Verification.MISSING.value
 
 
 class StoredFile(FileRef):
