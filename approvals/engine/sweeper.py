@@ -22,7 +22,7 @@ from approvals import clock, outbox
 from approvals.engine import leases
 from approvals.engine.cases import open_case
 from approvals.limits import limits
-from approvals.models import Outbox, Run, Wait, Worker
+from approvals.models import Outbox, Run, Wait, Worker, statements
 from approvals.states import RunStatus, WaitKind, WaitStatus
 from approvals.transitions import Transaction, locked, runs, waits
 
@@ -38,7 +38,28 @@ _failing: dict[tuple[str, UUID], tuple[int, float]] = {}
 def sweep(*, patience_seconds: float = 0) -> int:
     """One bounded pass; how many runs it moved. With patience, a lock must have been gone for so long."""
     taken = _take_from_the_dead(patience_seconds)
-    return taken + sum(work() for work in (_apply_due, _cancel, _strand, _heal, _outbox))
+    works = (_apply_due, _cancel, _strand, _heal, _outbox)
+    return taken + sum(work() for work, is_there in zip(works, _what_there_is(), strict=True) if is_there)
+
+
+def _what_there_is() -> statements.Row:
+    """For each kind of work, whether there may be any. Mostly there is none: one statement then, instead of nine."""
+    now = clock.now()
+    late = now - timedelta(seconds=limits().strand_seconds)
+    return statements.run(_THERE_IS, [now, late, VERSION_UNKNOWN, now])[0]
+
+
+# Each as wide as the work's own question, or wider; each by the same index.
+_THERE_IS = """
+SELECT
+  EXISTS (SELECT 1 FROM approvals_wait WHERE status = 'open' AND due_at <= %s),
+  EXISTS (SELECT 1 FROM approvals_run WHERE cancel_requested_at IS NOT NULL AND finished_at IS NULL
+    AND status <> 'running'),
+  EXISTS (SELECT 1 FROM approvals_run WHERE status = 'pending' AND ready_at <= %s),
+  EXISTS (SELECT 1 FROM approvals_wait WHERE status = 'open' AND kind = 'reconciliation'
+    AND kind IN ('approval', 'reconciliation') AND name = %s),
+  EXISTS (SELECT 1 FROM approvals_outbox WHERE due_at <= %s)
+"""
 
 
 def _each(what: str, rows: QuerySet[Any], work: Callable[[Transaction], Any], *, of: str = "pk") -> int:

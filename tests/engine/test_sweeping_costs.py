@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.db import connection
 
 from approvals import clock, facts
 from approvals.engine import sweeper
@@ -27,6 +28,24 @@ def test_what_is_not_due_costs_nothing() -> None:
     waits_of(crowd(status="suspended"), kind="timer", due_at=later)
     plan = plans(sweeper._apply_due, "approvals_wait")[0]
     assert "wait_due" in plan and "Index Cond: (due_at <=" in plan, plan
+
+
+def test_a_sweep_that_finds_nothing_asks_three_times_and_writes_nothing(
+    django_assert_num_queries: Any,
+) -> None:
+    with django_assert_num_queries(3 if connection.vendor == "postgresql" else 5) as asked:
+        assert sweeper.sweep() == 0
+    assert all(query["sql"].lstrip().startswith(("SELECT", "WITH")) for query in asked.captured_queries)
+
+
+@pytest.mark.postgres
+def test_a_sweep_looks_for_work_by_indexes_alone() -> None:
+    waits_of(crowd(status="suspended"), kind="timer", due_at=clock.now() + timedelta(days=2))
+    plan = plans(sweeper._what_there_is, "approvals_wait")[0]
+    for index in ("wait_due", "run_to_cancel", "run_runnable", "wait_for_people"):
+        assert index in plan, plan
+    assert "Seq Scan on approvals_outbox" in plan or "outbox_due" in plan, plan
+    assert "Seq Scan on approvals_run" not in plan and "Seq Scan on approvals_wait" not in plan, plan
 
 
 @pytest.mark.postgres
