@@ -134,7 +134,7 @@ def test_what_waits_for_an_operator_keeps_no_other_from_being_cancelled() -> Non
         with locked(held.id) as tx:
             run_events.flag_cancel(tx, actor="olaf", reason="no more")
         with mock.patch.object(sweeper, "BATCH", 1):
-            assert sweeper._cancel() == 1
+            assert sweeper.sweep() == 1
         assert (status(held), status(stuck)) == ("cancelled", "suspended")
         assert not run_events.to_cancel().exists()
 
