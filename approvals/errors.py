@@ -9,10 +9,29 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+
+WORDS = 4000
+RAISED_BY_AUTHORS = (Exception, SystemExit, GeneratorExit)
+"""What code of authors may raise without meaning this process: a library that calls `sys.exit` ends nothing here."""
+
+
+def words_of(error: BaseException) -> str:
+    """An error's words, fit to be stored: lone surrogates, a NUL and an enormous text are not."""
+    try:
+        text = str(error)
+    except RAISED_BY_AUTHORS:  # an author's __str__ may raise anything
+        text = "(its message cannot be read)"
+    return fit(text)
+
+
+def fit(text: str) -> str:
+    """A text for people, made fit to be stored in the same way."""
+    return text[:WORDS].encode("utf-8", "backslashreplace").decode()[:WORDS].replace("\x00", "\\x00")
 
 
 def _code_of(name: str) -> str:
@@ -36,8 +55,16 @@ class ApprovalsError(Exception):
         super().__init__(message or self._default(values))
 
     @classmethod
+    def of(cls, message: str, /, **values: Any) -> Self:
+        """With a message of its own, and the values in it too."""
+        return cls(cls._told(message, values), **values)
+
+    @classmethod
     def _default(cls, values: dict[str, Any]) -> str:
-        first = (inspect.cleandoc(cls.__doc__ or cls.__name__)).splitlines()[0]
+        return cls._told((inspect.cleandoc(cls.__doc__ or cls.__name__)).splitlines()[0], values)
+
+    @staticmethod
+    def _told(first: str, values: dict[str, Any]) -> str:
         told = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in values.items())
         return f"{first.rstrip('.')} ({told})" if told else first
 

@@ -15,7 +15,7 @@ import jsonschema
 from pydantic import Secret, TypeAdapter
 from pydantic_core import from_json, to_json
 
-from approvals.errors import InvalidInput, NotSerializable, PayloadTooLarge
+from approvals.errors import RAISED_BY_AUTHORS, InvalidInput, NotSerializable, PayloadTooLarge, words_of
 from approvals.limits import limits
 from approvals.sealing import SECRETS, Sealer, count_secrets, unseal
 
@@ -24,19 +24,24 @@ type Schema = Mapping[str, Any] | bool
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
+def is_word(text: str) -> bool:
+    """Whether a message may have this name or id."""
+    return 0 < len(text) <= 200 and text.isprintable()
+
+
 def tree_of(payload: Any, *, what: str) -> Any:
     """Its tree; models by the names that their schema shows.
 
     Raises NotSerializable, or PayloadTooLarge (what, found, limit).
     """
     try:
-        shown = from_json(to_json(payload, inf_nan_mode="null"))
+        shown = from_json(to_json(payload, inf_nan_mode="constants"), allow_inf_nan=False)
         tree = _with_secrets(shown, _ANY.dump_python(payload, by_alias=True, warnings=False))
         if count_secrets(tree) < count_secrets(payload):
             raise ValueError("a serializer of the type itself leaves out a secret or writes it in clear text")
         found = len(to_json(opened(tree)))
-    except Exception as error:  # an author's serializers may raise anything
-        told = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    except RAISED_BY_AUTHORS as error:  # an author's serializers may raise anything
+        told = f"{type(error).__name__}: {words_of(error).partition(chr(10))[0]}"
         raise NotSerializable(what=what, type=type(payload).__name__, reason=told) from None
     if found > limits().payload_bytes:
         raise PayloadTooLarge(what=what, found=found, limit=limits().payload_bytes)
@@ -47,9 +52,12 @@ def _with_secrets(shown: Any, given: Any) -> Any:
     """The JSON form, in which secrets are stars, with the secrets of the Python form in their places."""
     if isinstance(given, SECRETS):
         return Secret(from_json(to_json(given.get_secret_value())))
-    if isinstance(shown, dict) and isinstance(given, Mapping) and len(shown) == len(given):
-        pairs = zip(shown.items(), given.values(), strict=True)
-        return {key: _with_secrets(item, other) for (key, item), other in pairs}
+    if isinstance(shown, dict) and isinstance(given, Mapping):
+        if len(shown) == len(given):
+            pairs = zip(shown.items(), given.values(), strict=True)
+            return {key: _with_secrets(item, other) for (key, item), other in pairs}
+        if any(not isinstance(key, str) for key in given):
+            raise ValueError("two keys of one object are written alike")
     if isinstance(shown, list) and not isinstance(given, str | bytes | Mapping):
         others = list(given)
         if len(others) == len(shown):

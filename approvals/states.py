@@ -136,6 +136,7 @@ RESOLUTIONS: Mapping[str, tuple[str, ...]] = {
     "replay diverged": ("resume", "fail"),
     "no progress": ("resume", "fail"),
     "version unknown": ("resume", "fail"),
+    "too old": ("resume", "fail"),
 }
 """How a reconciliation may be settled, by what is wrong."""
 

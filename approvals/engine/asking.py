@@ -16,6 +16,7 @@ from approvals.transitions import Transaction
 from approvals.transitions import waits as events
 from approvals.types import evidence_to_json
 from approvals.workflows import values
+from approvals.workflows.asked import shown_text
 from approvals.workflows.effects import Effect
 
 
@@ -32,8 +33,18 @@ def action_codec(effect: Effect[Any] | None, action: Any) -> values.Codec[Any]:
     return values.codec_for(Any)
 
 
+def said(author: Effect[Any], name: str, action: Any) -> tuple[str, str]:
+    """What the author's code says of an action: its target, and the sentence for reviewers.
+
+    Raises NotSerializable or PayloadTooLarge for what is no text that can be kept.
+    """
+    target = shown_text(f"the target of {name!r}", author.target(action))
+    return target, shown_text(f"the description of {name!r}", author.describe(action))
+
+
 def approval_of(
     effect: Effect[Any] | None,
+    name: str,
     kind: str,
     target: str,
     text: str,
@@ -41,17 +52,21 @@ def approval_of(
     sentence: str,
     ask: Mapping[str, Any],
 ) -> Approval:
-    """The row that says what people are asked; its policy and its wait come with `pose`."""
+    """The row that says what people are asked; its policy and its wait come with `pose`.
+
+    Raises NotSerializable or PayloadTooLarge (what) for a title, summary or evidence that cannot be kept.
+    """
     form = ask.get("form")
+    evidence = json.dumps(evidence_to_json(list(ask.get("evidence") or ())), ensure_ascii=True)
     return Approval(
         kind=kind,
         target=target,
         action=text,
         digest=digest,
-        title=ask.get("title") or sentence or kind,
+        title=shown_text(f"the title of {name!r}", ask.get("title") or sentence or kind),
         sentence=sentence,
-        summary=ask.get("summary") or "",
-        evidence=json.dumps(evidence_to_json(list(ask.get("evidence") or ())), ensure_ascii=True),
+        summary=shown_text(f"the summary of {name!r}", ask.get("summary") or ""),
+        evidence=shown_text(f"the evidence of {name!r}", evidence),
         form=json.dumps(values.codec_for(form).schema()) if form is not None else "",
         risk=effect.risk if effect is not None else "low",
         reversible=effect.reversible if effect is not None else True,

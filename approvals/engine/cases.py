@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 from approvals.errors import Leave
@@ -11,8 +12,12 @@ from approvals.models import Wait
 from approvals.states import RunStatus, WaitKind
 from approvals.transitions import Transaction, runs
 
-WORDS = 4000
 _OURS = str(Path(__file__).parents[1])
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Somebody at the terminal: Python tells only the main thread, and no worker moves runs there."""
+    return isinstance(error, KeyboardInterrupt) and current_thread() is main_thread()
 
 
 class EndOfJournal(Leave):
@@ -44,15 +49,6 @@ def open_case(tx: Transaction, why: str, position: int, data: dict[str, Any]) ->
     )
     (runs.stop if tx.run.status == RunStatus.RUNNING else runs.strand)(tx, case)
     return case
-
-
-def words_of(error: BaseException) -> str:
-    """An error's words, fit to be stored: lone surrogates, a NUL and an enormous text are not."""
-    try:
-        text = str(error)
-    except Exception:  # an author's __str__ may raise anything
-        text = "(its message cannot be read)"
-    return text.encode("utf-8", "backslashreplace").decode()[:WORDS].replace("\x00", "\\x00")
 
 
 def where_of(error: BaseException) -> str:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from approvals import canonical, facts, policy
 from approvals.engine import asking
 from approvals.engine.calls import Call, same_request, settled, stored
-from approvals.engine.cases import words_of
 from approvals.errors import (
+    RAISED_BY_AUTHORS,
     ApprovalConsumed,
     ArgumentsChanged,
     ContextMisuse,
@@ -24,6 +24,7 @@ from approvals.errors import (
     PolicyDenied,
     Refused,
     StepFailed,
+    words_of,
 )
 from approvals.models import Approval, Effect, Wait
 from approvals.states import EffectStatus, WaitKind, WaitStatus
@@ -92,9 +93,9 @@ class _Seen:
 def see(call: Call, request: Any) -> _Seen:
     """Runs the author's code on a request: validators, target and sentence."""
     text, request = call.codec.roundtrip(request, what=f"the request of {call.name!r}")
-    target = call.author.target(request)
+    target, sentence = asking.said(call.author, call.name, request)
     digest = canonical.action_digest(call.author.kind, target, request)
-    return _Seen(text, target, digest, call.author.describe(request))
+    return _Seen(text, target, digest, sentence)
 
 
 def _position_of(turn: Turn, earlier: Receipt[Any]) -> int:
@@ -164,7 +165,7 @@ def _pose(
     ordinal: int,
 ) -> Wait:
     approval = asking.approval_of(
-        call.author, row.kind, row.target, row.request, row.digest, seen.sentence, call.ask
+        call.author, row.name, row.kind, row.target, row.request, row.digest, seen.sentence, call.ask
     )
     approval.effect = row
     wait = Wait(
@@ -282,7 +283,7 @@ def perform(call: Call, row: Effect, started: float) -> Receipt[Any]:
         return _refused(call, row, _reason(error))
     except NotSent as error:
         return _not_sent(call, row, _reason(error))
-    except Exception as error:
+    except RAISED_BY_AUTHORS as error:
         return _doubted(call, row, f"{type(error).__name__}: {words_of(error)}"[:1000])
     finally:
         authoring.call_ends.reset(token)

@@ -9,8 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from approvals import errors
-from approvals.engine.cases import words_of
-from approvals.errors import ApprovalsError
+from approvals.errors import ApprovalsError, words_of
 from approvals.models import statements
 from approvals.states import WaitKind
 from approvals.transitions import NewEntry

@@ -16,10 +16,11 @@ from django.db.models import Count, Q
 
 from approvals import clock, outbox
 from approvals.engine import leases, probes, sweeper
+from approvals.engine.cases import is_interrupt
 from approvals.engine.housekeeping import Housekeeper
 from approvals.engine.leases import Lease, SweeperLock, lease_seconds
 from approvals.engine.turn import Turn
-from approvals.errors import Crashed, Leave, UnknownVersion
+from approvals.errors import Crashed, Leave, UnknownVersion, words_of
 from approvals.limits import limits
 from approvals.models import Run, statements
 from approvals.models import Worker as WorkerRow
@@ -342,8 +343,11 @@ class Worker:
         except Crashed:
             raise
         except BaseException as error:
-            log.warning("run %s: the turn died: %s: %s", run.pk, type(error).__name__, error)
-            self._give_up(run.pk, fence, f"the turn died: {type(error).__name__}: {error}"[:500])
+            why = f"the turn died: {type(error).__name__}: {words_of(error)}"[:500]
+            log.warning("run %s: %s", run.pk, why)
+            self._give_up(run.pk, fence, why)
+            if is_interrupt(error):
+                raise
         finally:
             if (mine := self.turns.get(run.pk)) is not None and mine.held.fence == fence:
                 del self.turns[run.pk]  # not that of a later turn, if this one had been given up

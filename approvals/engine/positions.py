@@ -14,11 +14,11 @@ from approvals.engine.cases import Interrupted
 from approvals.engine.history import REFUSED, History, Recorded, call_of, refusal_of, refused
 from approvals.errors import (
     ApprovalsError,
-    ContextMisuse,
     Crashed,
     DomainError,
     LeaseLost,
     LimitExceeded,
+    words_of,
 )
 from approvals.limits import limits
 from approvals.models import Run
@@ -28,10 +28,6 @@ from approvals.transitions import Held, NewEntry, record, runs
 BUFFER_ENTRIES = 256
 Unopened = tuple[dict[str, Any], timedelta | None]
 """The columns of a wait, and so long from when it is opened until it is due."""
-
-
-def _is_text(name: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 class Positions:
@@ -52,6 +48,7 @@ class Positions:
         self._unopened: list[Unopened] = []
         self._done = 0
         self._unsaid: NewEntry | None = None
+        self._raised: tuple[BaseException | None, str] = (None, "")
         self._progress: str | None = None
 
     def diverged(self, recorded: str, seen: str, *, what: str = "call") -> NoReturn:
@@ -80,8 +77,6 @@ class Positions:
         """Takes the next position; what is recorded there, if it is of this call and name."""
         self._say()
         self._check_length()
-        if "\x00" in name or not (name.isascii() or _is_text(name)):
-            raise ContextMisuse("A name is text without NUL and lone surrogates", found=ascii(name))
         self.position += 1
         self._stored = stored
         entries = self.history.at(self.position)
@@ -105,7 +100,8 @@ class Positions:
         length = self.run.seq + len(self._buffer) + len(self._unopened)
         limit = limits().journal_entries
         if length >= limit:
-            raise LimitExceeded("The journal of this run is too long", entries=length, limit=limit)
+            told = "The journal of this run is full: let children do parts of its work, or raise the limit and resume"
+            raise LimitExceeded.of(told, run=self.run.pk, entries=length, limit=limit)
 
     def _call(self, call: str, name: str, do: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """One call of the context. What it raised is remembered like a result: replay must raise it too."""
@@ -118,11 +114,13 @@ class Positions:
                 self._unsaid = refused(call, self.position, name, error)
                 if isinstance(error, DomainError):  # any other ends the run in a case, without a trace of it
                     self._say()
+            self._raised = error, f"{call} {name!r}"
             raise
-        except Exception as error:
+        except BaseException as error:
             if is_trouble(error):
-                self.leaving = Interrupted(f"{type(error).__name__}: {error}")
+                self.leaving = Interrupted(f"{type(error).__name__}: {words_of(error)}")
                 raise self.leaving from error
+            self._raised = error, f"{call} {name!r}"
             raise
 
     def _say(self) -> None:

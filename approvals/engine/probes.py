@@ -12,7 +12,8 @@ from typing import Any
 
 from approvals import outbox
 from approvals.engine import asking
-from approvals.engine.cases import words_of
+from approvals.engine.calls import stored
+from approvals.errors import RAISED_BY_AUTHORS, words_of
 from approvals.models import Effect, Outbox, Wait
 from approvals.states import WaitStatus
 from approvals.transitions import locked
@@ -57,9 +58,10 @@ def _ask(row: Effect) -> dict[str, Any]:
         found = author.lookup(request, row.key)
         if found is None:
             return {"found": None}
-        seen = {"external_id": found.external_id, "checksum": found.checksum}
-        return {"found": {**seen, "evidence": dict(found.evidence)}}
-    except Exception as error:
+        seen = stored(found)
+        told = {"external_id": seen.external_id, "checksum": seen.checksum}
+        return {"found": {**told, "evidence": json.loads(seen.evidence)}}
+    except RAISED_BY_AUTHORS as error:
         return {"problem": f"{type(error).__name__}: {words_of(error)}"}
     finally:
         authoring.call_ends.reset(token)

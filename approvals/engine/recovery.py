@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from django.db.models import Max
 
 from approvals import canonical, clock
 from approvals.engine import asking, effects
 from approvals.engine.calls import Call, stored
-from approvals.engine.cases import open_case, words_of
-from approvals.errors import DomainError
+from approvals.engine.cases import open_case
+from approvals.errors import RAISED_BY_AUTHORS, DomainError, words_of
 from approvals.limits import limits
-from approvals.models import Effect, Wait
+from approvals.models import Effect, Entry, Wait
 from approvals.states import EFFECT_DONE, EffectStatus, WaitKind, WaitStatus
 from approvals.transitions import effects as events
 from approvals.types import Receipt, Verification
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from approvals.engine.turn import Turn
 
 _VERIFY_AGAIN_SECONDS = (10, 60, 300)
-NOT_REDONE = "not done again"
+NOT_REDONE, TOO_OLD = "not done again", "too old"
 _DISPROOFS = 3
 """So often a call is made again because nothing was there; then a person is asked: never silently for ever."""
 
@@ -37,7 +40,8 @@ def prepare(turn: Turn) -> None:
     What only looks comes first, then a request to stop, then verification, then what sends again.
     """
     if turn.run.turns_lost >= limits().turns_lost:
-        turn.stop("no progress", turns_lost=turn.run.turns_lost, after_position=turn.run.position)
+        _stop_without_progress(turn)
+    _stop_if_too_old(turn)
     if not turn.history.effects:
         _stop_if_asked(turn)
         return
@@ -53,6 +57,26 @@ def prepare(turn: Turn) -> None:
             settle(turn, row)
         if row.generation > 1 and _answered(turn, row):
             _redo(turn, row)
+
+
+def _stop_without_progress(turn: Turn) -> NoReturn:
+    lost = Entry.objects.filter(run=turn.run_id, kind="run.lose_lease").order_by("-seq")
+    told = [json.loads(data)["why"] for data in lost.values_list("data", flat=True)[: turn.run.turns_lost]]
+    turn.stop(
+        "no progress", turns_lost=turn.run.turns_lost, after_position=turn.run.position, lost=told[::-1]
+    )
+
+
+def _stop_if_too_old(turn: Turn) -> None:
+    """A run that would go on after so long asks an operator first, whose word holds for as long again."""
+    run, most = turn.run, timedelta(days=limits().run_days)
+    if run.ready_at - run.created_at <= most or run.cancel_requested_at is not None:
+        return
+    cases = Wait.objects.filter(run=run, kind=WaitKind.RECONCILIATION, name=TOO_OLD)
+    since = cases.aggregate(last=Max("closed_at"))["last"] or run.created_at
+    if run.ready_at - since > most:
+        days = (run.ready_at - run.created_at).days
+        turn.stop(TOO_OLD, position=run.position, days=days, limit=limits().run_days)
 
 
 def _answered(turn: Turn, row: Effect) -> bool:
@@ -211,7 +235,7 @@ def look_up(call: Call, row: Effect) -> tuple[Receipt[Any] | None, str]:
             found: Any = call.author.lookup(request, row.key)
         if isinstance(found, Receipt):
             stored(found)
-    except Exception as error:
+    except RAISED_BY_AUTHORS as error:
         return None, f"{type(error).__name__}: {words_of(error)}"
     finally:
         authoring.call_ends.reset(token)
@@ -279,7 +303,7 @@ def _read_back(call: Call, row: Effect) -> Verification:
     try:
         with call.turn.inside(f"the verification of {row.name!r}"):
             answer: Any = call.author.verify(receipt)
-    except Exception:
+    except RAISED_BY_AUTHORS:
         return Verification.UNKNOWN
     finally:
         authoring.call_ends.reset(token)

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from approvals.engine import bodies
-from approvals.engine.cases import Diverged, where_of, words_of
+from approvals.engine.cases import Diverged, is_interrupt, where_of
 from approvals.engine.turn import Turn
-from approvals.errors import DomainError, Failed, NotFound
+from approvals.errors import DomainError, Failed, NotFound, words_of
 from approvals.models import Run
 from approvals.states import RunStatus
 from approvals.workflows import registry
@@ -58,7 +58,7 @@ def replay(run_id: UUID) -> Report:
 
 def _raised(run: Run, turn: Turn, error: BaseException) -> tuple[str, dict[str, Any]]:
     """How the run ends with this error, and whether that is another end than the recorded one."""
-    if not isinstance(error, Exception | SystemExit):
+    if is_interrupt(error):
         raise error
     if not isinstance(error, DomainError | Failed):
         told = {"type": type(error).__name__, "message": words_of(error), "where": where_of(error)}

@@ -12,9 +12,15 @@ from django.db import transaction
 
 from approvals import canonical, clock
 from approvals.engine import bodies
-from approvals.engine.cases import words_of
 from approvals.engine.history import Recorded, end_of
-from approvals.errors import AuthoringError, ContextMisuse, NotSerializable, StepFailed, StepTimeout
+from approvals.errors import (
+    RAISED_BY_AUTHORS,
+    AuthoringError,
+    ContextMisuse,
+    StepFailed,
+    StepTimeout,
+    words_of,
+)
 from approvals.models import Wait
 from approvals.models.trouble import is_trouble
 from approvals.states import WaitKind
@@ -167,10 +173,10 @@ def park_for(turn: Turn, wait: Wait, delay: timedelta, **data: Any) -> NoReturn:
 
 
 def _digest(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Of a step's arguments, for a warning only; what has no canonical form has no digest."""
+    """Of a step's arguments, for a warning only; what has no canonical form has no digest (and may raise anything)."""
     try:
         return canonical.digest([list(args), dict(kwargs)])
-    except NotSerializable:
+    except RAISED_BY_AUTHORS:
         return ""
 
 

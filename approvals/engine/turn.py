@@ -20,9 +20,9 @@ from approvals.engine.cases import (
     Diverged,
     EndOfJournal,
     Interrupted,
+    is_interrupt,
     open_case,
     where_of,
-    words_of,
 )
 from approvals.engine.positions import BUFFER_ENTRIES, Positions
 from approvals.errors import (
@@ -37,6 +37,7 @@ from approvals.errors import (
     Suspended,
     SuspendInsideTransaction,
     Yielded,
+    words_of,
 )
 from approvals.models import Run, Wait, statements
 from approvals.models.trouble import is_trouble
@@ -292,7 +293,7 @@ class Turn(Positions):
     def now(self) -> datetime:
         return self._call("now", "", steps.now)  # type: ignore[no-any-return]
 
-    def progress(self, done: int, total: int, text: str) -> None:
+    def progress(self, done: float, total: float, text: str) -> None:
         if self.position >= self.history.highest:
             self._progress = json.dumps({"done": done, "total": total, "text": text})
 
@@ -363,7 +364,7 @@ class Turn(Positions):
 
     def _end_with(self, error: BaseException) -> None:
         """What the function raised ends the run, or stops it: a bug never loses a run."""
-        if not isinstance(error, Exception | SystemExit) or is_trouble(error):
+        if isinstance(error, Crashed) or is_trouble(error) or is_interrupt(error):
             raise error
         try:
             if isinstance(error, DomainError | Failed):
@@ -387,6 +388,6 @@ class Turn(Positions):
     def _crashed(self, error: BaseException) -> NoReturn:
         log.warning("run %s stopped: %s in workflow code", self.run_id, type(error).__name__, exc_info=error)
         code = error.code if isinstance(error, ApprovalsError) else "crashed"
-        self.stop(
-            "crashed", type=type(error).__name__, message=words_of(error), code=code, where=where_of(error)
-        )
+        raised, call = self._raised
+        told: dict[str, Any] = {"call": call if raised is error else None, "where": where_of(error)}
+        self.stop("crashed", type=type(error).__name__, message=words_of(error), code=code, **told)

@@ -11,8 +11,9 @@ from uuid import UUID
 from approvals import canonical, facts, outbox, payloads
 from approvals.engine import asking
 from approvals.engine.history import Closed, Recorded
-from approvals.errors import ChildFailed, ContextMisuse, PolicyDenied
-from approvals.models import Approval, Run, Wait
+from approvals.errors import ChildFailed, ContextMisuse, LimitExceeded, PolicyDenied
+from approvals.limits import limits
+from approvals.models import Approval, Entry, Run, Wait
 from approvals.states import WaitKind, WaitStatus
 from approvals.transitions import create, runs
 from approvals.transitions import steps as step_events
@@ -43,6 +44,9 @@ def signal(turn: Turn, name: str, schema: Any, expires_in: timedelta | None) -> 
         return Message(closed.value["id"], payload, datetime.fromisoformat(closed.value["received_at"]))
 
     entries = turn.at("signal", name)
+    if not entries and not payloads.is_word(name):
+        told = "Nobody could send this signal: its name is a printable text of 1 to 200 characters"
+        raise ContextMisuse.of(told, call="ctx.signal", found=repr(name)[:60])
     wait = Wait(position=turn.position, kind=WaitKind.SIGNAL, name=name)
     if schema is not None:
         wait.data = json.dumps({"schema": codec.schema()})
@@ -54,8 +58,6 @@ def signal(turn: Turn, name: str, schema: Any, expires_in: timedelta | None) -> 
 
 def timer(turn: Turn, name: str, when: timedelta | datetime, *, later: bool) -> Handle[Fired]:
     """A wait for an instant; `later`: the next call waits for it, and opens it."""
-    if isinstance(when, datetime) and when.tzinfo is None:
-        raise ContextMisuse("A timer needs an aware datetime or a timedelta", timer=name, found=repr(when))
     entries = turn.at("timer", name)
     wait = Wait(position=turn.position, kind=WaitKind.TIMER, name=name)
     if later and not entries and isinstance(when, timedelta):
@@ -81,6 +83,10 @@ def child(turn: Turn, name: str, workflow: Workflow[Any, Any], input: Any) -> Ha
     wait = Wait(position=turn.position, kind=WaitKind.CHILD, name=name)
     if entries:
         return _opened(turn, entries, wait, read)
+    depth = _depth(turn.run) + 1
+    if depth > limits().nesting:
+        told = "Children have children of their own too deep; does this workflow start itself?"
+        raise LimitExceeded.of(told, run=turn.run_id, child=name, depth=depth, limit=limits().nesting)
     text, _ = workflow.input.roundtrip(input, what=f"the input of child {name!r}")
     with turn.boundary() as tx:
         run = Run(
@@ -95,10 +101,19 @@ def child(turn: Turn, name: str, workflow: Workflow[Any, Any], input: Any) -> Ha
             created_at=tx.now,
         )
         run.seed = run.pk
-        create(run, requester=run.requester_name, parent=str(tx.run.pk))
+        create(run, requester=run.requester_name, parent=str(tx.run.pk), depth=depth)
         events.open_(tx, wait, child=str(run.pk))
         outbox.hint()
     return _handle(turn, wait.pk, name, read)
+
+
+def _depth(run: Run) -> int:
+    """How many runs are above this one; of a child that was started before anybody counted: at least one."""
+    if run.parent_run is None:
+        return 0
+    started = Entry.objects.values_list("data", flat=True).get(run=run.pk, seq=1)
+    depth: int = json.loads(started).get("depth", 1)
+    return depth
 
 
 def request_approval(
@@ -109,8 +124,8 @@ def request_approval(
     codec = asking.action_codec(about, action)
     # The author's own code runs before a position is taken and before any lock: it may do as it likes.
     text, action = codec.roundtrip(action, what=f"the action of {name!r}")
-    kind, target = (about.kind, about.target(action)) if about else ("", "")
-    sentence = about.describe(action) if about else ""
+    kind = about.kind if about else ""
+    target, sentence = asking.said(about, name, action) if about else ("", "")
     digest = canonical.action_digest(kind, target, action)
     entries = turn.at("approval", name)
     read = _decision_reader(turn, codec, ask["form"], name)
@@ -126,7 +141,7 @@ def request_approval(
     suspended: bool | None = None
     with turn.boundary() as tx:
         (version,) = facts.required([policy], "")
-        approval = asking.approval_of(about, kind, target, text, digest, sentence, ask)
+        approval = asking.approval_of(about, name, kind, target, text, digest, sentence, ask)
         rules, verdict = asking.verdict_on(tx, version, approval)
         denied = verdict.kind == "denied"
         if denied:

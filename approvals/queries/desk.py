@@ -27,6 +27,7 @@ ADVICE: Mapping[str, str] = {
     "replay diverged": "The journal is intact, and nothing was performed. Deploy code that does what was recorded, "
     "then resume.",
     "no progress": "Look at the workers' logs: something ends them at this place. Resume once it is mended.",
+    "too old": "Look whether what it set out to do is still wanted. Resumed, it may go on for as long again.",
     "version unknown": "Start a worker whose code knows this version, then resume.",
 }
 

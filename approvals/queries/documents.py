@@ -80,6 +80,8 @@ class About:
 def sentence(why: str, case: Mapping[str, Any], about: About) -> str:
     """What happened, in one plain sentence."""
     effect = f"“{about.effect}” ({about.kind})" if about.effect else "an effect"
+    raised = f"{case.get('type') or 'an exception'}{f' in {call}' if (call := case.get('call')) else ''}"
+    last = f"; the last one, because {lost[-1]}" if (lost := case.get("lost")) else ""
     told = {
         "in doubt": f"It is not known whether {effect} happened.",
         "contradicted": (
@@ -88,9 +90,10 @@ def sentence(why: str, case: Mapping[str, Any], about: About) -> str:
             else f"What {effect} made is no longer what its receipt says."
         ),
         "cannot tell": f"The receipt of {effect} could not be checked: the peer gives no answer.",
-        "crashed": f"The workflow's code raised {case.get('type') or 'an exception'} at {case.get('where') or '?'}.",
+        "crashed": f"The workflow's code raised {raised} at {case.get('where') or '?'}.",
         "replay diverged": f"Today's code does not do what the journal recorded at position {case.get('position')}.",
-        "no progress": f"{case.get('turns_lost')} workers in a row were lost before any progress was made.",
+        "no progress": f"{case.get('turns_lost')} turns in a row were lost before any progress was made{last}.",
+        "too old": f"It began {case.get('days')} days ago and would go on now; the limit is {case.get('limit')} days.",
         "version unknown": f"No live worker knows {about.workflow} version {about.version}.",
     }
     return told.get(why, f"The run stopped: {why}.")

@@ -15,9 +15,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_core import to_jsonable_python
 
-from approvals.errors import NotSerializable
+from approvals.errors import RAISED_BY_AUTHORS, NotSerializable, words_of
 
 LINK_SCHEMES = ("http", "https")
+WRITTEN_BITS = 10_000  # what Python still writes in decimal: sys.set_int_max_str_digits
 
 
 class FileRef(BaseModel):
@@ -134,9 +135,9 @@ def _to_json(item: Evidence) -> dict[str, Any]:
     values = {"type": item.type, **{name: getattr(item, name) for name in item.__dataclass_fields__}}
     try:
         plain = to_jsonable_python(values, bytes_mode="base64", serialize_unknown=True, by_alias=False)
-    except (ValueError, RecursionError) as error:
-        title = getattr(item, "title", getattr(item, "label", ""))
-        raise NotSerializable(what=f"evidence {title!r}", type=item.type, reason=str(error)) from None
+    except RAISED_BY_AUTHORS as error:  # what is shown may be of any class, and say of itself what it likes
+        title = str(getattr(item, "title", getattr(item, "label", "")))[:60]
+        raise NotSerializable(what=f"evidence {title!r}", type=item.type, reason=words_of(error)) from None
     shown: dict[str, Any] = _visible(plain)
     return shown
 
@@ -156,6 +157,8 @@ def _visible(value: Any) -> Any:
     """The same value without what JSON, a database or a page cannot hold: NaN, infinities, lone surrogates."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, int) and value.bit_length() > WRITTEN_BITS:
+        return "(a number of too many digits)"
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,6 +19,9 @@ Req = TypeVarWithDefault("Req", default=Any)
 Act = TypeVarWithDefault("Act", default=Any)
 Form = TypeVarWithDefault("Form", default=None)
 Pay = TypeVarWithDefault("Pay", default=Any)
+
+YEAR_SECONDS = 366 * 86_400
+"""The longest pause between attempts, and the steepest growth of pauses: beyond, a mistake is likelier than a wish."""
 
 Outcome = Literal["approved", "rejected", "changes_requested", "expired"]
 
@@ -59,8 +61,12 @@ class Retry:
             raise ValueError(f"Retry: attempts must be a whole number from 1 (found {self.attempts!r})")
         for name, least in (("first_seconds", 0), ("factor", 1), ("max_seconds", 0)):
             value = getattr(self, name)
-            if not math.isfinite(value) or value < least:
-                raise ValueError(f"Retry: {name} must be a finite number from {least} (found {value!r})")
+            if not isinstance(value, int | float) or not least <= value <= YEAR_SECONDS:
+                large = isinstance(value, int) and value.bit_length() > 64
+                found = "a number that is too large" if large else repr(value)
+                raise ValueError(
+                    f"Retry: {name} must be a number from {least} to {YEAR_SECONDS} (found {found})"
+                )
         for name in ("on", "never"):
             kinds = getattr(self, name)
             if not isinstance(kinds, tuple) or not all(
@@ -70,8 +76,10 @@ class Retry:
 
     def delay(self, attempt: int) -> timedelta:
         """The pause after this attempt (the first is 1) failed."""
+        if not self.first_seconds:
+            return timedelta()
         try:
-            seconds = self.first_seconds * self.factor ** max(attempt - 1, 0)
+            seconds = self.first_seconds * float(self.factor) ** max(attempt - 1, 0)
         except OverflowError:
             seconds = self.max_seconds
         return timedelta(seconds=min(seconds, self.max_seconds))

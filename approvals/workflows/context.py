@@ -13,6 +13,7 @@ from uuid import UUID, uuid5
 
 from approvals.errors import ContextMisuse
 from approvals.types import Decision, Evidence, Expired, Fired, Message, Receipt, StillOpen
+from approvals.workflows import asked
 from approvals.workflows.effects import Effect
 from approvals.workflows.handles import Handle
 from approvals.workflows.later import NotBuiltYet
@@ -55,7 +56,7 @@ class Turn(Protocol):
     def wait_any(self, handles: tuple[Handle[Any], ...], cancel_losers: bool) -> Handle[Any]: ...
     def wait_all(self, handles: tuple[Handle[Any], ...]) -> tuple[Any, ...]: ...
     def now(self) -> datetime: ...
-    def progress(self, done: int, total: int, text: str) -> None: ...
+    def progress(self, done: float, total: float, text: str) -> None: ...
 
 
 class Context(NotBuiltYet):
@@ -71,10 +72,11 @@ class Context(NotBuiltYet):
         self.version: int = turn.version
         self.log: logging.Logger = turn.log
 
-    def _enter(self, what: str) -> Turn:
+    def _enter(self, what: str, name: str = "") -> Turn:
         if threading.get_ident() != self._thread:
             raise ContextMisuse("The context is used in the thread of its workflow only", call=f"ctx.{what}")
         self._turn.enter(what)
+        asked.name_of(what, name)
         return self._turn
 
     @overload
@@ -88,11 +90,11 @@ class Context(NotBuiltYet):
 
         Raises StepFailed or StepTimeout when it is out of attempts, StepWrites if it wrote to the database.
         """
-        return self._enter("step").step("step", name, fn, args, kwargs)
+        return self._enter("step", name).step("step", name, fn, args, kwargs)
 
     def transaction(self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """`fn`'s ORM writes and its journal entry commit in one database transaction: exactly once."""
-        result: R = self._enter("transaction").step("transaction", name, fn, args, kwargs)
+        result: R = self._enter("transaction", name).step("transaction", name, fn, args, kwargs)
         return result
 
     def effect(
@@ -113,7 +115,7 @@ class Context(NotBuiltYet):
         Raises NotApproved (ApprovalRejected, ApprovalExpired, ChangesRequested), ArgumentsChanged,
         ApprovalConsumed, PolicyDenied, EffectRefused, StepFailed (nothing could be sent).
         """
-        receipt: Receipt[Req] = self._enter("effect").effect(
+        receipt: Receipt[Req] = self._enter("effect", name).effect(
             name,
             effect,
             request,
@@ -165,7 +167,7 @@ class Context(NotBuiltYet):
         form: Any = None,
     ) -> Any:
         """Suspends until people decide. Raises PolicyDenied, UnknownPolicy."""
-        turn = self._enter("approval")
+        turn = self._enter("approval", name)
         handle = turn.request_approval(
             name,
             policy=policy,
@@ -218,7 +220,7 @@ class Context(NotBuiltYet):
         form: Any = None,
     ) -> Any:
         """Asks people and goes on; wait for the handle later. Raises PolicyDenied, UnknownPolicy."""
-        return self._enter("request_approval").request_approval(
+        return self._enter("request_approval", name).request_approval(
             name,
             policy=policy,
             action=action,
@@ -244,15 +246,20 @@ class Context(NotBuiltYet):
     ) -> Handle[Message[Any] | Expired]: ...
     def signal(self, name: str, *, schema: Any = None, expires_in: timedelta | None = None) -> Any:
         """A message that somebody sends to this run by name; one that came early is kept for it."""
-        return self._enter("signal").signal(name, schema, expires_in)
+        turn = self._enter("signal", name)
+        due = None if expires_in is None else asked.span("signal", name, expires_in)
+        return turn.signal(name, schema, due)
 
     def timer(self, name: str, when: timedelta | datetime) -> Handle[Fired]:
         """Fires at an instant of database time (an aware datetime, or so long from now)."""
-        return self._enter("timer").timer(name, when)
+        turn = self._enter("timer", name)
+        if isinstance(when, datetime):
+            return turn.timer(name, asked.instant("timer", name, when))
+        return turn.timer(name, asked.span("timer", name, when))
 
     def child(self, name: str, workflow: Workflow[I, O], input: I) -> Handle[O]:
         """Starts a run of another workflow; its end closes the handle."""
-        return self._enter("child").child(name, workflow, input)
+        return self._enter("child", name).child(name, workflow, input)
 
     @overload
     def wait(self, handle: Handle[T]) -> T: ...
@@ -260,7 +267,8 @@ class Context(NotBuiltYet):
     def wait(self, handle: Handle[T], *, at_most: timedelta) -> T | StillOpen: ...
     def wait(self, handle: Handle[Any], *, at_most: timedelta | None = None) -> Any:
         """Suspends until the handle is closed; with `at_most`, StillOpen leaves it open."""
-        return self._enter("wait").wait(handle, at_most)
+        turn = self._enter("wait")
+        return turn.wait(handle, None if at_most is None else asked.span("wait", handle.name, at_most))
 
     def wait_any(self, *handles: Handle[Any], cancel_losers: bool = True) -> Handle[Any]:
         """Suspends until the first is closed and returns it; losers still open are closed with it."""
@@ -278,8 +286,8 @@ class Context(NotBuiltYet):
 
     def sleep(self, name: str, delta: timedelta) -> None:
         """Suspends for this long; nothing is held meanwhile."""
-        turn = self._enter("sleep")
-        turn.wait(turn.timer(name, delta, later=True), None)
+        turn = self._enter("sleep", name)
+        turn.wait(turn.timer(name, asked.span("sleep", name, delta), later=True), None)
 
     def now(self) -> datetime:
         """Database time, remembered."""
@@ -287,17 +295,18 @@ class Context(NotBuiltYet):
 
     def uuid(self, name: str) -> UUID:
         """The same at every replay; a repeated name gives the next value."""
-        return uuid5(self._enter("uuid").seed, f"uuid:{name}:{self._next('uuid', name)}")
+        return uuid5(self._enter("uuid", name).seed, f"uuid:{name}:{self._next('uuid', name)}")
 
     def random(self, name: str) -> Random:
         """A generator with the same numbers at every replay; a repeated name gives the next one."""
-        seed = self._enter("random").seed
+        seed = self._enter("random", name).seed
         text = f"{seed}:{name}:{self._next('random', name)}"
         return Random(hashlib.sha256(text.encode()).digest())  # noqa: S311 - reproducible, not secret
 
     def progress(self, done: int, total: int, text: str = "") -> None:
         """Says how far it is; shown, never journaled."""
-        self._enter("progress").progress(done, total, text)
+        turn = self._enter("progress")
+        turn.progress(asked.amount("done", done), asked.amount("total", total), asked.note(text))
 
     def _next(self, kind: str, name: str) -> int:
         n = self._names.get((kind, name), 0)

@@ -20,6 +20,15 @@ _kinds: dict[str, type[Effect[Any]]] = {}
 call_ends: ContextVar[float] = ContextVar("approvals_call_ends")
 
 
+def within_a_turn(value: Any, told: str, **of: str) -> None:
+    """Nothing, for the duration of something that a turn waits for. Raises InvalidWorkflow."""
+    most = timedelta(seconds=limits().turn_seconds)
+    if not isinstance(value, timedelta) or not timedelta() < value <= most:
+        raise InvalidWorkflow.of(
+            f"{told} is a timedelta above 0, and at most {most}", found=repr(value), **of
+        )
+
+
 class Effect(Generic[Req]):
     """One kind of change in the outside world. Only `perform` must be written."""
 
@@ -42,11 +51,14 @@ class Effect(Generic[Req]):
         super().__init_subclass__(**kwargs)
         if cls.retry.attempts > limits().attempts:
             raise InvalidWorkflow(
-                "Too many attempts",
+                "Too many attempts of an effect (APPROVALS_LIMITS: attempts)",
                 effect=cls.__qualname__,
                 found=cls.retry.attempts,
                 limit=limits().attempts,
             )
+        within_a_turn(cls.deadline, "An effect's deadline", effect=cls.__qualname__)
+        if not isinstance(cls.verify_max_age, timedelta):
+            raise InvalidWorkflow("An effect's verify_max_age is a timedelta", effect=cls.__qualname__)
         if "kind" not in cls.__dict__:
             return
         there = _kinds.get(cls.kind)

@@ -21,6 +21,7 @@ from approvals.limits import limits
 from approvals.types import Retry
 from approvals.workflows import values
 from approvals.workflows.context import Context
+from approvals.workflows.effects import within_a_turn
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
@@ -214,7 +215,10 @@ def step(
     if durability == "none" and retry is not None:
         raise InvalidWorkflow("A step that is never stored cannot be tried again later; use 'async'")
     if retry is not None and retry.attempts > limits().attempts:
-        raise InvalidWorkflow("Too many attempts", found=retry.attempts, limit=limits().attempts)
+        told = "Too many attempts of a step (APPROVALS_LIMITS: attempts)"
+        raise InvalidWorkflow(told, found=retry.attempts, limit=limits().attempts)
+    if timeout is not None:
+        within_a_turn(timeout, "A step's timeout")
     options = StepOptions(durability, retry, timeout)
 
     def mark(fn: Callable[P, R]) -> Callable[P, R]:

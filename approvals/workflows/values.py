@@ -13,7 +13,7 @@ from typing import Any, Never, NoReturn, get_args
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
-from approvals.errors import InvalidInput, NotSerializable, PayloadTooLarge
+from approvals.errors import RAISED_BY_AUTHORS, InvalidInput, NotSerializable, PayloadTooLarge, words_of
 from approvals.limits import limits
 from approvals.sealing import MASKED, Sealer, count_secrets, mask, masked, unmasked, unseal
 from approvals.workflows.adapters import key_of, needs_sealing, schema_of
@@ -63,7 +63,9 @@ class Codec[T]:
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(self.annotation)
             self._sealing = needs_sealing(adapter)
-        except Exception as error:  # whatever pydantic or an author's schema hooks raise, it names this type
+        except (
+            RAISED_BY_AUTHORS
+        ) as error:  # whatever pydantic or an author's schema hooks raise, it names this type
             reason = f"pydantic cannot keep this type ({_told(error)})"
             raise NotSerializable(what=what, type=self.name, reason=reason) from None
         self._adapter = adapter
@@ -77,7 +79,7 @@ class Codec[T]:
         self.check(what=what)
         try:
             data = self._dump(value)
-        except Exception as error:  # an author's serializers may raise anything
+        except RAISED_BY_AUTHORS as error:  # an author's serializers may raise anything
             kind, cause = type(value).__name__, _cause(error)
             raise NotSerializable(what=what, type=kind, reason=_told(error)) from cause
         limit = limits().payload_bytes
@@ -90,7 +92,7 @@ class Codec[T]:
         self.check(what=what)
         try:
             value: T = self._load(text)
-        except Exception as error:  # an author's validators may raise anything
+        except RAISED_BY_AUTHORS as error:  # an author's validators may raise anything
             raise NotSerializable(what=what, type=self.name, reason=_told(error)) from _cause(error)
         return value
 
@@ -112,6 +114,9 @@ class Codec[T]:
         except Changed as changed:
             reason = f"{changed.reason}; {ANNOTATE}" if self.plain else changed.reason
             raise NotSerializable(what=what, type=changed.kind, path=changed.path, reason=reason) from None
+        except RAISED_BY_AUTHORS as error:  # an author's __eq__ may raise anything
+            reason = f"it cannot be compared with what came back ({_told(error)})"
+            raise NotSerializable(what=what, type=type(value).__name__, reason=reason) from _cause(error)
         return text, again
 
     def accept(self, value: Any, *, what: str, stored: str | None = None) -> T:
@@ -123,7 +128,7 @@ class Codec[T]:
         self.check(what=what)
         try:
             accepted: T = self._accepted(value, stored)
-        except Exception as error:  # an author's validators may raise anything
+        except RAISED_BY_AUTHORS as error:  # an author's validators may raise anything
             refusal = InvalidInput(what=what, problems=_problems(error))
             refusal.located = tuple(_located(error))
             raise refusal from _cause(error)
@@ -180,24 +185,24 @@ def codec_for(annotation: Any) -> Codec[Any]:
 _codecs: dict[Any, Codec[Any]] = {}
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return "; ".join(_problems(error)[:3])
 
 
-def _problems(error: Exception) -> list[str]:
+def _problems(error: BaseException) -> list[str]:
     """What is wrong, without the values: an input may hold a secret."""
     if not isinstance(error, ValidationError):
         return [message for _, message in _located(error)]
     return [f"{'.'.join(map(str, place)) or '$'}: {message}" for place, message in _located(error)]
 
 
-def _located(error: Exception) -> list[tuple[tuple[str | int, ...], str]]:
+def _located(error: BaseException) -> list[tuple[tuple[str | int, ...], str]]:
     if not isinstance(error, ValidationError):
-        return [((), f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")]
+        return [((), f"{type(error).__name__}: {words_of(error).partition(chr(10))[0]}")]
     told = error.errors(include_url=False, include_context=False, include_input=False)
     return [(item["loc"], item["msg"]) for item in told]
 
 
-def _cause(error: Exception) -> Exception | None:
+def _cause(error: BaseException) -> BaseException | None:
     """The error to chain, unless it shows what it was given."""
     return None if isinstance(error, ValidationError | UnicodeError) else error
