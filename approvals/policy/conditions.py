@@ -55,8 +55,12 @@ def show(value: Any) -> str:
     """A value as a problem quotes it."""
     if value is None:
         return "nothing"
+    text = ""
     try:
-        text = json.dumps(value)
+        for part in json.JSONEncoder().iterencode(value):
+            text += part
+            if len(text) > 60:  # YAML's aliases may make a few lines into more than any memory holds
+                break
     except (TypeError, ValueError, RecursionError):
         text = f"a {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

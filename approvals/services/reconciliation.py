@@ -14,13 +14,18 @@ from approvals.errors import (
     IllegalTransition,
     InvalidInput,
     NotFound,
+    NotSerializable,
+    PayloadTooLarge,
     WaitClosed,
+    fit,
 )
 from approvals.models import Effect, Outbox, Wait
 from approvals.services.actors import name_of, require
 from approvals.states import EFFECT_DONE, EffectStatus, RunStatus, WaitKind, WaitStatus, resolutions
 from approvals.transitions import Transaction, effects, locked, runs, waits
 from approvals.transitions.effects import ReceiptData
+from approvals.workflows import values
+from approvals.workflows.asked import shown_text
 
 
 def resolve(
@@ -43,6 +48,7 @@ def resolve(
     Raises NotFound, PermissionRefused, InvalidInput, WaitClosed or AlreadyDecided, IllegalTransition.
     """
     require(actor, "approvals.operate")
+    note = fit(note)
     if not note.strip():
         raise InvalidInput("Say in the note what you saw and why you decide so; it stays with the run")
     run_id = (
@@ -76,7 +82,13 @@ def _receipt(
 ) -> ReceiptData | None:
     if not external_id:
         return None
-    return ReceiptData(external_id, checksum or None, json.dumps(dict(evidence or {})))
+    try:
+        for what, text in (("the external id", external_id), ("the checksum", checksum or "")):
+            shown_text(what, text)
+        kept = values.codec_for(Any).roundtrip(dict(evidence or {}), what="the evidence")[0]
+    except (NotSerializable, PayloadTooLarge) as error:
+        raise InvalidInput(f"This receipt cannot be kept: {error}") from None
+    return ReceiptData(external_id, checksum or None, kept)
 
 
 def _settle(

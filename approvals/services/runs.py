@@ -21,11 +21,13 @@ from approvals.errors import (
     PermissionRefused,
     RunConflict,
     WaitClosed,
+    fit,
 )
 from approvals.services.actors import fresh, name_of, require
 from approvals.states import RUN_FINAL, RunStatus
 from approvals.transitions import create, locked, runs, waits
 from approvals.workflows import registry, values
+from approvals.workflows.asked import is_text
 
 I = TypeVar("I")  # noqa: E741
 O = TypeVar("O")  # noqa: E741
@@ -150,7 +152,7 @@ def start_json(
 
 
 def _checked_key(key: str | None) -> str | None:
-    if key is not None and (not key or len(key) > 200 or "\x00" in key):
+    if key is not None and not (0 < len(key) <= 200 and is_text(key)):
         raise InvalidInput("A start key is a text of 1 to 200 characters", found=repr(key)[:80])
     return key
 
@@ -182,7 +184,7 @@ def signal(run_id: UUID | tuple[str, str], name: str, payload: Any, *, message_i
     if the same id came with another payload, LimitExceeded if the run can take no more.
     """
     for word in (name, *([message_id] if message_id is not None else [])):
-        if not word or len(word) > 200 or not word.isprintable():
+        if not payloads.is_word(word):
             raise InvalidInput("A signal's name and id are printable texts of 1 to 200 characters")
     tree = payloads.tree_of(payload, what=f"signal {name!r}")
     problem: Exception | None = None
@@ -251,7 +253,7 @@ def cancel(run_id: UUID, *, actor: Any, reason: str, compensate: bool = False) -
         waits.apply_due(tx)
         over = tx.run.status in RUN_FINAL
         if not over:
-            runs.flag_cancel(tx, actor=name_of(actor), reason=reason)
+            runs.flag_cancel(tx, actor=name_of(actor), reason=fit(reason))
             runs.cancel_unheld(tx)
     if over and tx.run.status != RunStatus.CANCELLED:
         raise IllegalTransition("A run that is over cannot be cancelled", run=run_id, status=tx.run.status)
@@ -267,11 +269,11 @@ def pause(run_id: UUID, *, actor: Any, reason: str) -> None:
                 "Only a run that is not over and not paused can be paused", run=run_id, status=tx.run.status
             )
         if tx.run.status == RunStatus.RUNNING:
-            runs.flag_pause(tx, actor=name_of(actor), reason=reason)
+            runs.flag_pause(tx, actor=name_of(actor), reason=fit(reason))
         elif runs.in_reconciliation(tx):
             raise IllegalTransition("The run already waits for an operator; resolve its case", run=run_id)
         else:
-            runs.pause(tx, actor=name_of(actor), reason=reason)
+            runs.pause(tx, actor=name_of(actor), reason=fit(reason))
 
 
 def resume(run_id: UUID, *, actor: Any) -> None:
