@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import async_to_sync
-from django.db import connections
+from django.db import connection, connections
 
-from approvals.errors import StepTimeout, StepWrites
+from approvals.errors import ContextMisuse, StepTimeout, StepWrites
 from approvals.models import statements
 
 _WORDS = "insert|update|delete|merge|replace|truncate|create|alter|drop|grant|revoke|copy|call|do|lock|vacuum|refresh"
@@ -47,19 +47,26 @@ statements.harmless[_refuse_writes] = lambda: not getattr(_body, "reads_only", F
 def guarded() -> Iterator[None]:
     """Watches this thread's connections for as long as a turn lasts; `reading_only` then costs nothing."""
     with ExitStack() as stack:
-        for connection in connections.all():
-            stack.enter_context(connection.execute_wrapper(_refuse_writes))
+        for each in connections.all():
+            stack.enter_context(each.execute_wrapper(_refuse_writes))
         yield
 
 
 @contextmanager
 def reading_only() -> Iterator[None]:
-    """Inside `guarded`: refuses every writing statement of this thread with StepWrites."""
+    """Inside `guarded`: refuses every writing statement of this thread with StepWrites.
+
+    Raises ContextMisuse for a body that leaves a transaction open: nothing after it would be committed.
+    """
     _body.reads_only = True
     try:
         yield
     finally:
         _body.reads_only = False
+        if connection.connection is not None and not (connection.autocommit or connection.in_atomic_block):
+            connection.rollback()
+            connection.set_autocommit(True)
+            raise ContextMisuse("A step left a transaction of its own open; it was rolled back")
 
 
 def call(
