@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from approvals import canonical, facts, policy
-from approvals.engine import asking
+from approvals.engine import asking, receipts
 from approvals.engine.calls import Call, same_request, settled, stored
 from approvals.errors import (
     RAISED_BY_AUTHORS,
@@ -287,9 +287,7 @@ def perform(call: Call, row: Effect, started: float) -> Receipt[Any]:
         return _doubted(call, row, f"{type(error).__name__}: {words_of(error)}"[:1000])
     finally:
         authoring.call_ends.reset(token)
-    with turn.boundary(honour=False) as tx:
-        tx.position = max(tx.position, row.position)
-        events.commit(tx, row, data)
+    receipts.store(call, row, data)
     turn.reach("receipt_committed")
     return call.receipt(row, data, row.key)
 

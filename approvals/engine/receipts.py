@@ -1,0 +1,51 @@
+"""Stores what a peer answered. Only this process knows it, so a database that is away is waited for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from approvals.engine.calls import Call
+from approvals.models import Effect
+from approvals.models.trouble import is_trouble
+from approvals.states import EffectStatus
+from approvals.transitions import effects as events
+
+if TYPE_CHECKING:
+    from approvals.engine.turn import Turn
+
+PATIENCE_SECONDS = 30.0
+_LOOK_SECONDS = 0.2
+
+
+def store(call: Call, row: Effect, data: events.ReceiptData) -> None:
+    """Commits a receipt. Raises what the database raised, if that lasts or if it cannot be told what landed.
+
+    A turn that gave up here would leave its effect in doubt, and a blind peer's to a person, though nothing is.
+    """
+    ends = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            with call.turn.boundary(honour=False) as tx:
+                tx.position = max(tx.position, row.position)
+                events.commit(tx, row, data)
+            return
+        except DatabaseError as error:
+            if not is_trouble(error) or not _is_unrecorded(call.turn, row, ends):
+                raise
+
+
+def _is_unrecorded(turn: Turn, row: Effect, ends: float) -> bool:
+    """Whether the database, once it answers again, still waits for this receipt; a commit may have landed unheard."""
+    while time.monotonic() < ends and not turn.stop_asked and not connection.in_atomic_block:
+        connection.close()
+        try:
+            row.refresh_from_db()
+        except DatabaseError:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return row.status == EffectStatus.DISPATCHED
+    return False
