@@ -1,4 +1,4 @@
-"""`manage.py bench [w1|w2 …]`: see approvals/bench."""
+"""`manage.py bench [w1|w2|detection …]`: see approvals/bench."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from approvals.bench import driver
+from approvals.bench import detection, driver
 from approvals.bench.machine import Database
 
 WORKLOADS: dict[str, Callable[[Database, dict[str, Any]], driver.Row]] = {
@@ -21,7 +22,11 @@ WORKLOADS: dict[str, Callable[[Database, dict[str, Any]], driver.Row]] = {
     "w1-sync-2": lambda db, o: driver.w1(db, "sync", n=o["runs"], threads=o["threads"], processes=2),
     "w2-signal": lambda db, o: driver.w2(db, "signal", n=o["parked"], threads=o["threads"]),
     "w2-decision": lambda db, o: driver.w2(db, "decision", n=o["parked"], threads=o["threads"]),
+    "detection-postgresql": lambda db, o: detection.detect(trials=o["trials"]),
+    "detection-embedded": lambda db, o: detection.detect(trials=o["trials"]),
+    "detection-lease": lambda db, o: detection.detect(trials=o["trials"], is_lock_hidden=True),
 }
+MODULES = "approvals.bench.workflows,approvals.bench.detection"
 _SCRATCH = "approvals_bench"
 
 
@@ -32,18 +37,23 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "workloads", nargs="*", help=f"of {', '.join(WORKLOADS)}, or w1, w2; all by default"
+            "workloads",
+            nargs="*",
+            help=f"of {', '.join(WORKLOADS)}, or w1, w2, detection; w1 and w2 by default",
         )
         parser.add_argument("--reps", type=int, default=3)
         parser.add_argument("--runs", type=int, default=500, help="of W1")
         parser.add_argument("--parked", type=int, default=1000, help="of W2")
+        parser.add_argument(
+            "--trials", type=int, default=20, help="of detection, which is repeated no further"
+        )
         parser.add_argument("--threads", type=int, default=4)
         parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
         parser.add_argument("--inside", help="(one repetition, in a process of its own)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         url = os.environ.get("DATABASE_URL", "")
-        if not url.startswith("postgres"):
+        if not url.startswith("postgres") and not options["inside"]:
             raise CommandError(
                 "bench measures PostgreSQL: set DATABASE_URL, or run it as\n"
                 "  .venv/bin/python tests/services.py --durable .venv/bin/python manage.py bench",
@@ -61,7 +71,8 @@ class Command(BaseCommand):
             )
         found: dict[str, list[driver.Row]] = {}
         for name in chosen:
-            rows = found[name] = [self._once(url, name, options) for _ in range(options["reps"])]
+            repeated = 1 if name.startswith("detection") else options["reps"]
+            rows = found[name] = [self._once(url, name, options) for _ in range(repeated)]
             if not options["json"]:
                 self.stdout.write(
                     f"{name}   (median, minimum – maximum of {len(rows)})\n{driver.table(rows)}\n"
@@ -72,16 +83,20 @@ class Command(BaseCommand):
     def _once(self, url: str, name: str, options: dict[str, Any]) -> driver.Row:
         scratch = Database(url, _SCRATCH)
         scratch.recreate()
-        environment = {
-            **os.environ,
-            "DATABASE_URL": scratch.url,
-            "WORKFLOW_MODULES": "approvals.bench.workflows",
-            "LOG_LEVEL": "WARNING",
-        }
-        sizes = [f"--{key}={options[key]}" for key in ("runs", "parked", "threads")]
+        sizes = [f"--{key}={options[key]}" for key in ("runs", "parked", "trials", "threads")]
         command = [sys.executable, "manage.py", "bench", "--inside", name, *sizes]
         try:
-            told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+            with tempfile.TemporaryDirectory(prefix="durable-bench-") as folder:
+                environment = {
+                    **os.environ,
+                    "DATABASE_URL": scratch.url,
+                    "DATA_DIR": folder,
+                    "WORKFLOW_MODULES": MODULES,
+                    "LOG_LEVEL": "WARNING",
+                    **({"DATABASE_URL": ""} if name.endswith("embedded") else {}),
+                    **({"LEASE_SECONDS": "3"} if name.endswith("lease") else {}),
+                }
+                told = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
         finally:
             scratch.drop()
         row: driver.Row = json.loads(told.stdout.splitlines()[-1])
