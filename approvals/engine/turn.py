@@ -122,12 +122,12 @@ class Turn(Positions):
     @contextmanager
     def inside(self, what: str) -> Iterator[None]:
         """While an author's body runs, the context may not be used. The database may come and go meanwhile."""
-        self.body = what
+        self.body, began = what, time.monotonic()
         try:
             yield
         finally:
             self.body = ""
-            statements.freshen()
+            statements.freshen(since=began)
 
     # --- boundaries -------------------------------------------------------------------------------
 

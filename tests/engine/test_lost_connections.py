@@ -72,7 +72,10 @@ def steps_while_the_database_restarts(ctx: Context, n: int) -> str:
     return ctx.step("long", outlives_its_connection)
 
 
-def test_a_step_whose_connection_was_ended_meanwhile_is_not_done_again() -> None:
+def test_a_step_whose_connection_was_ended_meanwhile_is_not_done_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(statements, "WHILE_SECONDS", 0)
     run = ran(steps_while_the_database_restarts)
     drive()
     assert (status(run), calls) == ("completed", ["done"])
