@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from durable_app.environment import BASE_DIR
+from tests import services
 from tests.chaos.proxy import Proxy
 from tests.chaos.registry import Cell, cells
 from tests.chaos.servers import Postgres, Redis, running
@@ -36,6 +38,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--report", type=Path, default=BASE_DIR / "var" / "chaos.json")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, services._terminated)  # so that everything it started is ended
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, running() as (postgres, redis):
         _prepare(Path(folder), postgres)
         from tests.chaos import of_connections, of_errors, of_postgres, of_redis, of_workers  # noqa: F401  # needs Django

@@ -132,11 +132,16 @@ def away(stage: Stage) -> None:
                 stage.expect(person.get("/runs/")[0] == 503, "a page without a database was not answered 503")
                 slowest = max(slowest, time.monotonic() - asked)
                 stage.expect(person.get("/healthz")[0] == 200, "the process is up, and says otherwise")
+                stage.expect(
+                    person.get("/readyz")[0] == 503, "a site without its database called itself ready"
+                )
+                stage.expect(person.listens() == 403, "a websocket without a database was not refused")
             stage.postgres.start()
             back = time.monotonic()
             wait_for(lambda: person.get("/runs/")[0] == 200)
             stage.notes["the slowest 503, in seconds"] = round(slowest, 1)
             stage.notes["seconds until a page was there again"] = round(time.monotonic() - back, 1)
+            stage.expect(person.listens() == 101, "no websocket after the database was back")
             stage.expect(time.monotonic() - back < 8, "pages stayed away long after the database was back")
             stage.start(flows.refund)
         stage.settle()

@@ -20,6 +20,9 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from django.conf import settings
 from django.db import connection
 from django.test import Client
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from approvals.models.trouble import is_trouble
 from approvals.testing import people, wait_for
@@ -180,6 +183,21 @@ class Person:
         """The same, of a form."""
         headers = {"X-CSRFToken": "c" * 32}
         return self._ask(Request(f"{self.address}{path}", urlencode(fields).encode(), headers))
+
+    def listens(self) -> int:
+        """Opens a page's websocket; with which status it is answered (101: it is open)."""
+        host = self.address.removeprefix("http://")
+        headers = {"Cookie": self._cookies}
+        try:
+            with connect(
+                f"ws://{host}/ws/live/",
+                origin=Origin(self.address),
+                additional_headers=headers,
+                open_timeout=20,
+            ):
+                return 101
+        except InvalidStatus as refused:
+            return refused.response.status_code
 
     def _ask(self, request: Request) -> tuple[int, str, dict[str, str]]:
         request.add_header("Cookie", self._cookies)
