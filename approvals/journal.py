@@ -57,7 +57,8 @@ def _update(columns: tuple[tuple[str, bool], ...], position: bool, held: bool, u
         for name, is_now in columns
     )
     if position:
-        sets += ", turns_lost = CASE WHEN position < %s THEN 0 ELSE turns_lost END"
+        if all(name != "turns_lost" for name, _ in columns):
+            sets += ", turns_lost = CASE WHEN position < %s THEN 0 ELSE turns_lost END"
         sets += ", position = CASE WHEN position < %s THEN %s ELSE position END"
     guard = (_HELD if held else "") + (_UNASKED if unasked else "")
     return f"UPDATE approvals_run SET seq = seq + %s{sets} WHERE id = %s{guard}"
@@ -78,7 +79,7 @@ def _write(
     update = _update(columns, position > 0, held is not None, unasked)
     parameters = [len(entries), *[v for v in changes.values() if not isinstance(v, clock.Now)]]
     if position:
-        parameters += [position] * 3
+        parameters += [position] * (2 if "turns_lost" in changes else 3)
     parameters.append(run_id)
     if held:
         parameters += [held.worker_id, held.fence]

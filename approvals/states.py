@@ -128,10 +128,13 @@ EVENTS: dict[Machine, tuple[str, ...]] = {
     machine: tuple(dict.fromkeys(event for _, event in table)) for machine, table in TABLES.items()
 }
 
+NOT_UNDONE = "not undone"
+
 RESOLUTIONS: Mapping[str, tuple[str, ...]] = {
     "in doubt": ("confirm", "disprove", "fail"),
     "contradicted": ("accept", "confirm", "redo", "fail"),
     "cannot tell": ("confirm", "resume", "fail"),
+    NOT_UNDONE: ("resume", "accept", "fail"),
     "crashed": ("resume", "fail"),
     "replay diverged": ("resume", "fail"),
     "no progress": ("resume", "fail"),

@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from approvals import StoredFile
+from approvals import Receipt, StoredFile
 from approvals.services import runs
 from approvals.testing import (
     assert_invariants,
@@ -209,3 +209,25 @@ def test_the_research_job_survives_its_worker_after_publishing(
         drive()
     drive()
     assert runs.get(run.id).output == "analysis of set.jsonl" and len(objects) == 1
+
+
+def test_the_trip_undoes_four_bookings_when_the_fifth_is_refused(
+    load: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = load("trip")
+    undone: list[str] = []
+
+    def compensate(self: Any, receipt: Any, key: str) -> Any:
+        undone.append(receipt.kind)
+        return Receipt(f"undone-{key}")
+
+    monkeypatch.setattr(module.Service, "compensate", compensate)
+    with ExitStack() as peers:
+        for service in (module.Flight, module.Hotel, module.Car, module.Insurance):
+            peers.enter_context(peer(service))
+        peers.enter_context(peer(module.Visa, "refuse"))
+        run = runs.start(module.trip, module.Trip(traveller="ann", start="2027-01-01", city="Oslo"))
+        drive()
+        assert undone == ["insurance.book", "car.book", "hotel.book", "flight.book"]
+        found = runs.get(run.id)
+        assert found.status == "failed" and found.error is not None and found.error["type"] == "EffectRefused"

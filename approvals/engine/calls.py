@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
 
 from approvals import canonical
+from approvals.engine import asking
 from approvals.engine.history import Recorded
 from approvals.engine.waits import decision_of
 from approvals.errors import EffectRefused, NotSerializable, PolicyDenied, StepFailed
@@ -45,6 +46,29 @@ class Call:
         evidence = json.loads(data.evidence)
         made: Receipt[Any] = Receipt(data.external_id, checksum=data.checksum, evidence=evidence)
         return made.bound(self.request(row), key, row.kind)
+
+
+def author_of(row: Effect) -> authoring.Effect[Any] | None:
+    """Today's code of an effect, of a compensation that of what it undoes; None if it is gone."""
+    return authoring.of_kind((row.compensates or row).kind)
+
+
+def call_of(turn: Turn, row: Effect) -> Call:
+    """The call of an effect that was recorded. Without code for it the run stops for an operator."""
+    of, author = row.compensates or row, author_of(row)
+    if author is None:
+        reason = f"no code for effects of kind {of.kind!r}"
+        turn.stop("in doubt", position=row.position, effect=str(row.pk), reason=reason)
+    call = Call(turn, of.name, author, asking.action_codec(author, None), {"title": of.name})
+    return call if row.compensates is None else undoing(call, of)
+
+
+def undoing(call: Call, of: Effect) -> Call:
+    """The call that undoes what another one did."""
+    data = events.ReceiptData(of.external_id or "", of.checksum, of.evidence)
+    made = authoring.Compensation(call.author, call.receipt(of, data, of.key))
+    ask = {"title": f"Undo “{of.name}”", "summary": f"Its receipt: {data.external_id}"}
+    return Call(call.turn, f"undo {of.name}", made, call.codec, ask)
 
 
 def stored(receipt: Receipt[Any]) -> events.ReceiptData:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from approvals import canonical, facts, policy
 from approvals.engine import asking, receipts
 from approvals.engine.calls import Call, same_request, settled, stored
+from approvals.engine.cases import open_case
 from approvals.errors import (
     RAISED_BY_AUTHORS,
     ApprovalConsumed,
@@ -27,7 +28,7 @@ from approvals.errors import (
     words_of,
 )
 from approvals.models import Approval, Effect, Wait
-from approvals.states import EffectStatus, WaitKind, WaitStatus
+from approvals.states import NOT_UNDONE, EffectStatus, WaitKind, WaitStatus
 from approvals.transitions import Transaction, guard, runs
 from approvals.transitions import effects as events
 from approvals.transitions import waits as wait_events
@@ -76,12 +77,12 @@ def effect(
             risk=author.risk,
             reversible=author.reversible,
         )
-        return _intend(call, row, seen, approved_by)
+        return intend(call, row, seen, approved_by)
     return advance(call, row)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     """What today's code makes of a request."""
 
     text: str
@@ -90,12 +91,12 @@ class _Seen:
     sentence: str
 
 
-def see(call: Call, request: Any) -> _Seen:
+def see(call: Call, request: Any) -> Seen:
     """Runs the author's code on a request: validators, target and sentence."""
     text, request = call.codec.roundtrip(request, what=f"the request of {call.name!r}")
     target, sentence = asking.said(call.author, call.name, request)
     digest = canonical.action_digest(call.author.kind, target, request)
-    return _Seen(text, target, digest, sentence)
+    return Seen(text, target, digest, sentence)
 
 
 def _position_of(turn: Turn, earlier: Receipt[Any]) -> int:
@@ -109,7 +110,9 @@ def _position_of(turn: Turn, earlier: Receipt[Any]) -> int:
 # --- intending and asking --------------------------------------------------------------------------
 
 
-def _intend(call: Call, row: Effect, seen: _Seen, approved_by: Decision[Any, Any] | None) -> Receipt[Any]:
+def intend(
+    call: Call, row: Effect, seen: Seen, approved_by: Decision[Any, Any] | None = None
+) -> Receipt[Any]:
     """The intent, and in its transaction either the questions that policies pose or the dispatch."""
     move = _Move(time.monotonic())
     with call.turn.boundary() as tx:
@@ -159,7 +162,7 @@ def _pose(
     tx: Transaction,
     call: Call,
     row: Effect,
-    seen: _Seen,
+    seen: Seen,
     version: Any,
     verdict: policy.Verdict,
     ordinal: int,
@@ -210,7 +213,7 @@ def advance(call: Call, row: Effect) -> Receipt[Any]:
     return _after(call, row, move)
 
 
-def _dispatch(tx: Transaction, call: Call, row: Effect, seen: _Seen, move: _Move) -> None:
+def _dispatch(tx: Transaction, call: Call, row: Effect, seen: Seen, move: _Move) -> None:
     if runs.asked_to_stop(tx):
         runs.yield_(tx)
         move.suspended = False
@@ -241,7 +244,7 @@ def _open_waits(row: Effect) -> list[Wait]:
     )
 
 
-def _ask_again(tx: Transaction, call: Call, row: Effect, seen: _Seen, reason: str) -> bool:
+def _ask_again(tx: Transaction, call: Call, row: Effect, seen: Seen, reason: str) -> bool:
     """A check at dispatch refused what was approved: void it and open a fresh approval, in one transaction.
 
     Asked by the policies as they are now; one that has become automatic meanwhile asks as it did before:
@@ -307,9 +310,15 @@ def perform_again(call: Call, row: Effect, started: float) -> None:
 def _refused(call: Call, row: Effect, reason: str) -> Receipt[Any]:
     with call.turn.boundary(honour=False) as tx:
         tx.position = max(tx.position, row.position)
-        events.refuse(tx, row, reason)
+        if row.compensates_id is None:
+            events.refuse(tx, row, reason)
+        else:
+            events.decline(tx, row, f"the peer refused: {reason}")
+            _not_undone(tx, row)
     if row.status == EffectStatus.IN_DOUBT:
         return _settle(call, row)
+    if row.compensates_id is not None:
+        call.turn.stopped(NOT_UNDONE)
     raise EffectRefused(f"{call.name!r} was refused: {reason}", reason=reason)
 
 
@@ -319,7 +328,10 @@ def _not_sent(call: Call, row: Effect, reason: str) -> Receipt[Any]:
     suspended = None
     with turn.boundary(honour=False) as tx:
         events.not_sent(tx, row, reason)
-        if row.status == EffectStatus.INTENDED and row.attempts >= retry.attempts:
+        is_over = row.status == EffectStatus.INTENDED and row.attempts >= retry.attempts
+        if is_over and row.compensates_id is not None:
+            _not_undone(tx, row)
+        elif is_over:
             events.withdraw(tx, row, f"not sent: {reason}")
         elif row.status == EffectStatus.INTENDED:
             suspended = park_on_timer(
@@ -329,9 +341,18 @@ def _not_sent(call: Call, row: Effect, reason: str) -> Receipt[Any]:
         return _settle(call, row)
     if suspended is not None:
         turn.left(suspended)
+    if row.compensates_id is not None:
+        turn.stopped(NOT_UNDONE)
     raise StepFailed(
         f"{call.name!r} could not be sent: {reason}", step=call.name, type="NotSent", message=reason
     )
+
+
+def _not_undone(tx: Transaction, row: Effect) -> None:
+    """A compensation failed: an operator has it tried again, or lets things be. It stays intended till then."""
+    if row.status == EffectStatus.INTENDED:
+        case = {"effect": str(row.compensates_id), "compensation": str(row.pk), "reason": row.reason}
+        open_case(tx, NOT_UNDONE, row.position, case)
 
 
 def park_on_timer(tx: Transaction, turn: Turn, row: Effect, name: str, seconds: float) -> bool:

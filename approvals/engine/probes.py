@@ -47,6 +47,8 @@ def probe(asked: Outbox) -> None:
 
 
 def _ask(row: Effect) -> dict[str, Any]:
+    """What the peer has for an effect; for a compensation, what it has of that which is to be undone."""
+    row = row.compensates or row
     author = authoring.of_kind(row.kind)
     if author is None:
         return {"problem": f"no code for effects of kind {row.kind!r}"}

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from django.db.models import Max
 
 from approvals import canonical, clock
-from approvals.engine import asking, effects
-from approvals.engine.calls import Call, stored
+from approvals.engine import effects, undoing
+from approvals.engine.calls import Call, author_of, call_of, stored
 from approvals.engine.cases import open_case
 from approvals.errors import RAISED_BY_AUTHORS, DomainError, words_of
 from approvals.limits import limits
-from approvals.models import Effect, Entry, Wait
+from approvals.models import Effect, Entry, Run, Wait
 from approvals.states import EFFECT_DONE, EffectStatus, WaitKind, WaitStatus
 from approvals.transitions import effects as events
+from approvals.transitions import runs
 from approvals.types import Receipt, Verification
 from approvals.workflows import effects as authoring
 
@@ -49,13 +50,15 @@ def prepare(turn: Turn) -> None:
     for row in rows:
         if row.status == EffectStatus.IN_DOUBT and not _may_send_again(turn, row):
             settle(turn, row)
+    if turn.run.unwinding:
+        undoing.unwind(turn)
     _stop_if_asked(turn)
     if turn.run.verify_due:
         _verify(turn, rows)
     for row in rows:
         if row.status == EffectStatus.IN_DOUBT:
             settle(turn, row)
-        if row.generation > 1 and _answered(turn, row):
+        if row.generation > 1 and row.compensates_id is None and _answered(turn, row):
             _redo(turn, row)
 
 
@@ -90,7 +93,7 @@ def _redo(turn: Turn, row: Effect) -> None:
     if row.status == EffectStatus.INTENDED:
         try:
             while row.status == EffectStatus.INTENDED:  # again, if nothing was there in the end
-                effects.advance(_call(turn, row), row)
+                effects.advance(call_of(turn, row), row)
             return
         except DomainError as error:
             reason = words_of(error)
@@ -112,29 +115,20 @@ def _stop_if_asked(turn: Turn) -> None:
             pass
 
 
-def _call(turn: Turn, row: Effect) -> Call:
-    author = authoring.of_kind(row.kind)
-    if author is None:
-        turn.stop(
-            "in doubt",
-            position=row.position,
-            effect=str(row.pk),
-            reason=f"no code for effects of kind {row.kind!r}",
-        )
-    request_type = asking.action_codec(author, None)
-    return Call(turn, row.name, author, request_type, {"title": row.name})
-
-
 # --- doubt -----------------------------------------------------------------------------------------
 
 
 def _may_send_again(turn: Turn, row: Effect) -> bool:
     """Whether the peer deduplicates, and has not left us without an answer too often."""
-    author = authoring.of_kind(row.kind)
-    ending = turn.run.cancel_requested_at is not None
-    if author is None or not author.deduplicates or ending:
+    author = author_of(row)
+    if author is None or not author.deduplicates or _gives_up(turn.run, row):
         return False
     return _unanswered(turn, row) <= author.retry.attempts
+
+
+def _gives_up(run: Run, row: Effect) -> bool:
+    """Whether the run ends, and so sends nothing any more but what undoes it."""
+    return runs.ending(run) and row.compensates_id is None
 
 
 def _unanswered(turn: Turn, row: Effect) -> int:
@@ -154,7 +148,7 @@ def settle(turn: Turn, row: Effect, *, called: bool = False) -> None:
     `called`: this turn has just called the peer; a second unclear answer in a row is not met with a third
     call at once.
     """
-    call = _call(turn, row)
+    call = call_of(turn, row)
     if _may_send_again(turn, row):
         tries = _unanswered(turn, row)
         if _timer_is_open(row) or (called and tries > 1):
@@ -184,7 +178,7 @@ def _redispatch(call: Call, row: Effect) -> None:
     if canonical.action_digest(row.kind, call.author.target(request), request) != row.digest:
         _ask_a_person(turn, row, "today's code reads the request as something else than was sent")
     with turn.boundary(honour=False) as tx:
-        ending = tx.run.cancel_requested_at is not None
+        ending = _gives_up(tx.run, row)
         checked = (
             None
             if ending
@@ -209,7 +203,9 @@ def _look_up(call: Call, row: Effect) -> None:
     settled_at = events.settled_after(row)
     if found is None and asked_at < settled_at:
         _pause(call, row, f"look up {row.name} again", max((settled_at - asked_at).total_seconds(), 0.001))
-    ending = turn.run.cancel_requested_at is not None
+    if found is None and row.compensates_id is not None:
+        _ask_a_person(turn, row, "what was to be undone is still there, as it may be either way")
+    ending = _gives_up(turn.run, row)
     if found is None and not ending and _disproofs(turn, row) >= _DISPROOFS:
         _ask_a_person(turn, row, f"it was sent {_DISPROOFS + 1} times, and nothing was there after each")
     with turn.boundary(honour=False) as tx:
@@ -265,7 +261,7 @@ def _verify(turn: Turn, rows: list[Effect]) -> None:
     A contradiction stops the run, one case at a time; what cannot be told is tried again later.
     """
     agree, unknown = [], []
-    for row in rows:
+    for row in _standing(rows):
         if row.status == EffectStatus.CONTRADICTED:
             _contradicted(turn, row, row.reason)
         if row.status not in EFFECT_DONE or row.superseded:
@@ -273,7 +269,7 @@ def _verify(turn: Turn, rows: list[Effect]) -> None:
         author = authoring.of_kind(row.kind)
         if author is None or not author.offers("verify") or _fresh(turn, author, row):
             continue
-        call = _call(turn, row)
+        call = call_of(turn, row)
         answer = _read_back(call, row)
         if answer is Verification.MATCH:
             agree.append(row)
@@ -287,6 +283,12 @@ def _verify(turn: Turn, rows: list[Effect]) -> None:
                 events.verify(tx, row)
     for row in unknown:
         _verify_later(turn, row)
+
+
+def _standing(rows: list[Effect]) -> list[Effect]:
+    """Neither compensations nor what is being undone: that may be gone already, and nobody heard of it yet."""
+    undoing = {row.compensates_id for row in rows}
+    return [row for row in rows if row.compensates_id is None and row.pk not in undoing]
 
 
 def _fresh(turn: Turn, author: authoring.Effect[Any], row: Effect) -> bool:
@@ -313,7 +315,7 @@ def _read_back(call: Call, row: Effect) -> Verification:
 def _contradicted(turn: Turn, row: Effect, found: str) -> None:
     """The world disagrees with the receipt: both values, side by side, for an operator."""
     seen: dict[str, Any] = {"external_id": None, "checksum": None}
-    call = _call(turn, row)
+    call = call_of(turn, row)
     if call.author.offers("lookup"):
         receipt, problem = look_up(call, row)
         seen = {"problem": problem} if problem else seen

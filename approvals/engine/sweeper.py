@@ -195,7 +195,8 @@ def _cancel_child(row: Outbox) -> None:
         return
     with locked(child.pk) as tx:
         if tx.run.finished_at is None:
-            runs.flag_cancel(tx, actor="its parent", reason="its parent no longer waits for it")
+            reason, undo = "its parent no longer waits for it", bool(json.loads(row.data).get("undo"))
+            runs.flag_cancel(tx, actor="its parent", reason=reason, undo=undo)
             _cancel_one(tx)
         outbox.done(row)
 

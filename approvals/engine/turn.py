@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import connection
 
 from approvals import clock
-from approvals.engine import bodies, effects, steps, waits
+from approvals.engine import bodies, effects, steps, undoing, waits
 from approvals.engine.cases import (
     Diverged,
     EndOfJournal,
@@ -290,6 +290,9 @@ class Turn(Positions):
     def wait_all(self, handles: tuple[Handle[Any], ...]) -> tuple[Any, ...]:
         return self._call("wait_all", "", waits.wait_all, handles)  # type: ignore[no-any-return]
 
+    def compensate(self, reason: str) -> None:
+        self._call("compensate", "", undoing.compensate, reason)
+
     def now(self) -> datetime:
         return self._call("now", "", steps.now)  # type: ignore[no-any-return]
 
@@ -383,7 +386,7 @@ class Turn(Positions):
         told = self.failed(error)
         with self.boundary() as tx:
             if not runs.honour_stop(tx):
-                runs.fail(tx, **told)
+                runs.fail(tx, undo=self.workflow.compensate, **told)
 
     def _crashed(self, error: BaseException) -> NoReturn:
         log.warning("run %s stopped: %s in workflow code", self.run_id, type(error).__name__, exc_info=error)

@@ -64,6 +64,13 @@ class Worker(models.Model):
 class Run(models.Model):
     """One execution of a workflow, from its start to its end, over any number of turns and workers."""
 
+    class Unwinding(models.TextChoices):
+        """Whether what the run has done is undone before it ends; once begun, no workflow code runs any more."""
+
+        NO = ""
+        ASKED = "asked"
+        BEGUN = "begun"
+
     id = models.UUIDField(primary_key=True, default=clock.new_id, editable=False)
     workflow = models.TextField()
     version = models.IntegerField(help_text="The version it was started at.")
@@ -110,6 +117,14 @@ class Run(models.Model):
     cancel_reason = models.TextField(default="", blank=True)
     pause_by = models.TextField(default="", blank=True, help_text="Who asked for it, and why.")
     pause_reason = models.TextField(default="", blank=True)
+
+    unwinding = models.CharField(
+        max_length=5,
+        choices=Unwinding,
+        default=Unwinding.NO,
+        blank=True,
+        help_text="Whether what it has done is undone before it ends; an error that it has already is how.",
+    )
 
     parent_wait = models.UUIDField(null=True, blank=True, help_text="The wait of its parent that it closes.")
     parent_run = models.UUIDField(null=True, blank=True)

@@ -11,7 +11,7 @@ from uuid import UUID
 from approvals.models import Wait
 from approvals.queries import access
 from approvals.queries.documents import MISSING, about, read, sentence, with_about
-from approvals.states import resolutions
+from approvals.states import NOT_UNDONE, resolutions
 
 PAGE = 50
 
@@ -22,6 +22,8 @@ ADVICE: Mapping[str, str] = {
     "receipt, so it stopped before building on it.",
     "cannot tell": "The receipt was read back several times without an answer. Resume to try again once the peer "
     "answers.",
+    NOT_UNDONE: "What came after it is undone, what came before it is not yet. Nothing more is undone until you have "
+    "settled this. Look at the peer; undo it by hand if you must, and say what you did.",
     "crashed": "The journal is intact. Mend the code, deploy it, then resume: the run replays what it has done and "
     "goes on. If it cannot be mended, fail it.",
     "replay diverged": "The journal is intact, and nothing was performed. Deploy code that does what was recorded, "
@@ -32,7 +34,11 @@ ADVICE: Mapping[str, str] = {
 }
 
 _RESUME = ("resume", "Resume.", "The cause is mended: the run replays its journal and goes on.")
-_FAIL = ("fail", "Fail the run.", "It ends as failed; what it has done in the world stays as it is.")
+_FAIL = (
+    "fail",
+    "Fail the run.",
+    "It ends as failed. What it has done in the world stays as it is, unless its workflow undoes it then.",
+)
 _WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("in doubt", "confirm"): (
         "It happened.",
@@ -42,6 +48,15 @@ _WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
         "It did not happen.",
         "It is sent again, or withdrawn if the run is to be cancelled. Only once the call can no longer land.",
     ),
+    (NOT_UNDONE, "resume"): (
+        "Try again.",
+        "The cause is mended: it is undone now, then what came before it.",
+    ),
+    (NOT_UNDONE, "accept"): (
+        "Let it be.",
+        "It stays as it is, or you have undone it by hand. What came before it is undone.",
+    ),
+    (NOT_UNDONE, "fail"): ("End the run.", "It ends as failed; what is not undone by now stays as it is."),
     ("contradicted", "accept"): (
         "What is there now is right.",
         "Both are kept; the run goes on with its first answer, and this is not checked again.",
@@ -63,10 +78,12 @@ def choices(why: str, case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     for resolution in resolutions(why):
         if resolution == "redo" and case.get("found") != MISSING:
             continue  # only what is gone is done again
-        if resolution in ("resume", "fail"):
-            found.append(_RESUME if resolution == "resume" else _FAIL)
-        else:
+        if resolution == "resume" and why == NOT_UNDONE and "ended" in case:
+            continue  # it was refused for good
+        if (why, resolution) in _WORDS:
             found.append((resolution, *_WORDS[why, resolution]))
+        else:
+            found.append(_RESUME if resolution == "resume" else _FAIL)
     return found
 
 

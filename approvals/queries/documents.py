@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import F, Max, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models.functions import Abs
 
 from approvals import clock, facts, policy
 from approvals.errors import NotFound
@@ -26,7 +27,7 @@ from approvals.models import (
     Wait,
     Worker,
 )
-from approvals.states import SYNC_STEP, WaitKind, WaitStatus, durability
+from approvals.states import NOT_UNDONE, SYNC_STEP, WaitKind, WaitStatus, durability
 from approvals.types import Verification
 from approvals.workflows.values import mask, masked
 
@@ -63,6 +64,7 @@ def run_json(run: Run, waits: Iterable[Wait]) -> Json:
         "worker": str(run.worker_id) if run.worker_id else None,
         "cancel_requested_at": _when(run.cancel_requested_at),
         "pause_requested_at": _when(run.pause_requested_at),
+        "unwinding": run.unwinding or None,
         "parent": str(run.parent_run) if run.parent_run else None,
     }
 
@@ -75,6 +77,8 @@ class About:
     version: int
     effect: str = ""
     kind: str = ""
+    undoing: bool = False
+    """Whether it is about undoing that effect."""
 
 
 def sentence(why: str, case: Mapping[str, Any], about: About) -> str:
@@ -83,13 +87,14 @@ def sentence(why: str, case: Mapping[str, Any], about: About) -> str:
     raised = f"{case.get('type') or 'an exception'}{f' in {call}' if (call := case.get('call')) else ''}"
     last = f"; the last one, because {lost[-1]}" if (lost := case.get("lost")) else ""
     told = {
-        "in doubt": f"It is not known whether {effect} happened.",
+        "in doubt": f"It is not known whether {effect} {'was undone' if about.undoing else 'happened'}.",
         "contradicted": (
             f"What {effect} made is gone."
             if case.get("found") == MISSING
             else f"What {effect} made is no longer what its receipt says."
         ),
         "cannot tell": f"The receipt of {effect} could not be checked: the peer gives no answer.",
+        NOT_UNDONE: f"{effect[0].upper()}{effect[1:]} could not be undone: {case.get('reason')}.",
         "crashed": f"The workflow's code raised {raised} at {case.get('where') or '?'}.",
         "replay diverged": f"Today's code does not do what the journal recorded at position {case.get('position')}.",
         "no progress": f"{case.get('turns_lost')} turns in a row were lost before any progress was made{last}.",
@@ -100,8 +105,8 @@ def sentence(why: str, case: Mapping[str, Any], about: About) -> str:
 
 
 def with_about(rows: QuerySet[Any]) -> QuerySet[Any]:
-    """What the sentence of a case needs beside the case."""
-    effect = Effect.objects.filter(run=OuterRef("run"), position=OuterRef("position"))
+    """What the sentence of a case needs beside the case: of a compensation, what it undoes."""
+    effect = Effect.objects.filter(run=OuterRef("run"), position=Abs(OuterRef("position")))
     found: QuerySet[Any] = rows.annotate(
         run_workflow=F("run__workflow"),
         run_version=F("run__version"),
@@ -113,7 +118,8 @@ def with_about(rows: QuerySet[Any]) -> QuerySet[Any]:
 
 def about(case: Any) -> About:
     """Of a wait that was selected `with_about`."""
-    return About(case.run_workflow, case.run_version, case.effect_name or "", case.effect_kind or "")
+    name, kind = case.effect_name or "", case.effect_kind or ""
+    return About(case.run_workflow, case.run_version, name, kind, undoing=case.position < 0)
 
 
 def wait_json(wait: Any) -> Json:
@@ -222,6 +228,7 @@ def effect_json(effect: Effect) -> Json:
         "name": effect.name,
         "kind": effect.kind,
         "status": effect.status,
+        "compensates": -effect.position if effect.compensates_id else None,
         "key": effect.key,
         "request": read(effect.request),
         "receipt": receipt,
@@ -250,12 +257,17 @@ def run(run_id: UUID) -> Json:
         raise NotFound(run=run_id)
     shown = run_json(row, _waits().filter(run=row))
     shown["entries"] = [entry_json(e) for e in Entry.objects.filter(run=row).order_by("seq")]
-    shown["effects"] = [effect_json(e) for e in Effect.objects.filter(run=row).order_by("position")]
+    shown["effects"] = [effect_json(e) for e in effects_of(row)]
     shown["late_messages"] = [
         {"name": m.name, "id": m.message_id, "received_at": _when(m.received_at)}
         for m in Message.objects.filter(run=row, status=Message.Status.LATE)
     ]
     return shown
+
+
+def effects_of(run: Run) -> list[Effect]:
+    """Those of its code by position, then the compensations in the order in which they were made."""
+    return sorted(Effect.objects.filter(run=run), key=lambda effect: (effect.position < 0, effect.position))
 
 
 def runs(*, limit: int = 50, cursor: str | None = None, **filters: str) -> Json:

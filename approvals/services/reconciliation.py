@@ -16,15 +16,24 @@ from approvals.errors import (
     NotFound,
     NotSerializable,
     PayloadTooLarge,
+    UnknownVersion,
     WaitClosed,
     fit,
 )
 from approvals.models import Effect, Outbox, Wait
 from approvals.services.actors import name_of, require
-from approvals.states import EFFECT_DONE, EffectStatus, RunStatus, WaitKind, WaitStatus, resolutions
+from approvals.states import (
+    EFFECT_DONE,
+    NOT_UNDONE,
+    EffectStatus,
+    RunStatus,
+    WaitKind,
+    WaitStatus,
+    resolutions,
+)
 from approvals.transitions import Transaction, effects, locked, runs, waits
 from approvals.transitions.effects import ReceiptData
-from approvals.workflows import values
+from approvals.workflows import registry, values
 from approvals.workflows.asked import shown_text
 
 
@@ -43,7 +52,10 @@ def resolve(
     in doubt: `confirm` (it happened: `external_id`, and `checksum` or `evidence` where there are),
     `disprove` (it did not; not before the call's deadline and grace), `fail`. contradicted: `accept` (what
     is there is right), `confirm` (the receipt is right after all), `redo` (what is gone is done again),
-    `fail`. Every other case: `resume` on mended code or world, or `fail`.
+    `fail`. not undone: `resume` (it is tried again; not where people refused it), `accept` (it is let be, or was
+    undone by hand), `fail`. Every other case: `resume` on mended code or world, or `fail`.
+
+    A run that compensates undoes what it did before it fails; `fail` said meanwhile ends it as things are.
 
     Raises NotFound, PermissionRefused, InvalidInput, WaitClosed or AlreadyDecided, IllegalTransition.
     """
@@ -75,6 +87,8 @@ def _check(wait: Wait, resolution: str) -> None:
         raise InvalidInput(
             f"A case '{wait.name}' is settled by one of {', '.join(allowed)}", found=resolution
         )
+    if wait.name == NOT_UNDONE and resolution == "resume" and "ended" in json.loads(wait.data):
+        raise InvalidInput("Undoing it was refused for good; let it be (accept), or fail the run")
 
 
 def _receipt(
@@ -105,7 +119,8 @@ def _settle(
             )
         wait.parked = Wait.NOT_PARKED  # it ends the run, so it must not wake it
         waits.resolve(tx, wait, "fail", told)
-        runs.fail(tx, type="Failed", message=f"an operator: {note}", code="operator", actor=by)
+        undo = _undoes(tx)
+        runs.fail(tx, type="Failed", message=f"an operator: {note}", code="operator", actor=by, undo=undo)
         return
     if resolution != "resume":
         _settle_effect(tx, wait, resolution, note, by, receipt)
@@ -113,11 +128,24 @@ def _settle(
     waits.resolve(tx, wait, resolution, told)
 
 
+def _undoes(tx: Transaction) -> bool:
+    """Whether it was asked to undo what it did, or today's code says that it does so when it fails."""
+    if tx.run.unwinding:
+        return True
+    try:
+        return registry.resolve(tx.run.workflow, tx.run.version).compensate
+    except UnknownVersion:  # nobody could: the operator was told that it stays as it is
+        return False
+
+
 def _settle_effect(
     tx: Transaction, wait: Wait, resolution: str, note: str, by: str, receipt: ReceiptData | None
 ) -> None:
     case = json.loads(wait.data)
     effect = Effect.objects.select_for_update().get(pk=case["effect"])
+    if wait.name == NOT_UNDONE:
+        effects.let_be(tx, effect, by=by, note=note)
+        return
     if resolution == "confirm" and effect.status == EffectStatus.IN_DOUBT:
         if receipt is None:
             raise InvalidInput(

@@ -239,22 +239,20 @@ def _require_operator(run_id: UUID, actor: Any) -> None:
 def cancel(run_id: UUID, *, actor: Any, reason: str, compensate: bool = False) -> None:
     """Asks a run to end as cancelled: at once if no worker holds it, else at its next boundary.
 
-    What is in doubt is settled first. Raises NotFound, PermissionRefused (operators and the requester
-    may), IllegalTransition if it is over (cancelled already: nothing happens).
+    What is in doubt is settled first; with `compensate`, what it has done is undone then, newest first. Raises
+    NotFound, PermissionRefused (operators and the requester may), IllegalTransition if it is over (cancelled
+    already: nothing happens), or if it has failed and is undoing what it did.
     """
-    if compensate:
-        from approvals.errors import NotAvailable
-
-        raise NotAvailable(
-            "Cancelling with compensation is not built yet; cancel without it, or undo by hand"
-        )
     _require_operator(run_id, actor)
     with locked(run_id) as tx:
         waits.apply_due(tx)
-        over = tx.run.status in RUN_FINAL
-        if not over:
-            runs.flag_cancel(tx, actor=name_of(actor), reason=fit(reason))
+        over, is_failing = tx.run.status in RUN_FINAL, bool(tx.run.error)
+        if not over and not is_failing:
+            runs.flag_cancel(tx, actor=name_of(actor), reason=fit(reason), undo=compensate)
             runs.cancel_unheld(tx)
+    if is_failing and not over:
+        told = "The run has failed, and undoes what it did before it ends; it cannot be cancelled any more"
+        raise IllegalTransition(told, run=run_id)
     if over and tx.run.status != RunStatus.CANCELLED:
         raise IllegalTransition("A run that is over cannot be cancelled", run=run_id, status=tx.run.status)
 

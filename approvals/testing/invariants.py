@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from approvals.models import Approval, Decision, Effect, Entry, Message, Outbox, Run, Wait
-from approvals.states import RUN_FINAL, EffectStatus, RunStatus, WaitKind, WaitStatus, next_state
+from approvals.states import NOT_UNDONE, RUN_FINAL, EffectStatus, RunStatus, WaitKind, WaitStatus, next_state
 
-_CALLS = frozenset({"step", "transaction", "now", "refused", "wait_any"})
+_CALLS = frozenset({"step", "transaction", "now", "refused", "wait_any", "compensate"})
+_ASKED = ("", "cancel_asked", "pause_asked", "fail_asked")
 _HOLDERS_EVENTS = (
     "intend",
     "dispatch",
@@ -101,6 +102,7 @@ def _of_run(run: Run) -> Iterator[str]:
         yield f"I5: {run} is {run.status} with open waits"
     if run.status in RUN_FINAL and effects[EffectStatus.INTENDED]:
         yield f"I5: {run} is {run.status} with an effect that was never sent nor withdrawn"
+    yield from _undone(run)
     yield from _parked(run)
     yield from _messages(run)
     yield from _decisions(run)
@@ -117,7 +119,7 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
         machine, _, event = entry.kind.partition(".")
         if states["run"] != RunStatus.RUNNING and _is_a_holder_s(entry):
             yield f"I8: {run}: {entry.kind} at {entry.seq}, written while nobody held it"
-        if machine not in ("run", "effect", "wait") or event in ("", "cancel_asked", "pause_asked"):
+        if machine not in ("run", "effect", "wait") or event in _ASKED:
             continue
         claims += entry.kind == "run.claim"
         key = "run" if machine == "run" else json.loads(entry.data)["id"]
@@ -141,6 +143,20 @@ def _is_a_holder_s(entry: Entry) -> bool:
     if entry.kind == "effect.verify":  # an operator may vouch for it, while the run waits
         return bool(json.loads(entry.data)["by"] == "read-back")
     return entry.kind in _BY_HOLDER or entry.kind.partition(".")[0] in _CALLS
+
+
+def _undone(run: Run) -> Iterator[str]:
+    """What is compensated is so by its own compensation's receipt; what a run owed is undone or an operator knows."""
+    done = (EffectStatus.COMMITTED, EffectStatus.VERIFIED, EffectStatus.CONTRADICTED)
+    for effect in Effect.objects.filter(run=run, compensates=None):
+        undoing = Effect.objects.filter(compensates=effect).first()
+        has_receipt = undoing is not None and undoing.status == EffectStatus.COMMITTED
+        if has_receipt != (effect.status == EffectStatus.COMPENSATED):
+            yield f"I7: {effect} is {effect.status}, and its compensation {undoing and undoing.status}"
+        if run.unwinding and run.finished_at and effect.status in done and not has_receipt:
+            asked = Wait.objects.filter(run=run, kind=WaitKind.RECONCILIATION, name=NOT_UNDONE)
+            if not asked.exists() and not Wait.objects.filter(run=run, outcome="fail").exists():
+                yield f"I12: {run} owed to undo {effect}, and nobody was asked"
 
 
 def _parked(run: Run) -> Iterator[str]:

@@ -12,8 +12,8 @@ from approvals import clock
 from approvals.errors import IllegalTransition
 from approvals.journal import Held, Transaction
 from approvals.limits import limits
-from approvals.models import Approval, Effect, PolicyVersion
-from approvals.states import RUN_FINAL, EffectStatus, RunStatus
+from approvals.models import Approval, Effect, PolicyVersion, Run
+from approvals.states import EFFECT_DONE, RUN_FINAL, EffectStatus, RunStatus
 from approvals.transitions import guard
 
 
@@ -98,6 +98,7 @@ def _send(
 def commit(tx: Transaction, effect: Effect, receipt: ReceiptData) -> None:
     """The receipt is here."""
     tx.move(effect, "commit", receipt.columns(), **_told(receipt))
+    _undone_by(tx, effect)
 
 
 def not_sent(tx: Transaction, effect: Effect, reason: str) -> None:
@@ -117,6 +118,24 @@ def refuse(tx: Transaction, effect: Effect, reason: str) -> None:
     tx.move(effect, "refuse", {"reason": reason}, reason=reason)
 
 
+def decline(tx: Transaction, compensation: Effect, reason: str) -> None:
+    """The peer refused to undo something: nothing went out, and an operator may have it tried again.
+
+    Under a new key: a peer that deduplicates would repeat its no. After an unresolved send it is in doubt.
+    """
+    if compensation.sends > 1:
+        refuse(tx, compensation, reason)
+        return
+    compensation.generation += 1
+    told: dict[str, Any] = {
+        "reason": reason,
+        "attempts": compensation.attempts + 1,
+        "key": key_of(compensation),
+    }
+    changes = {**told, "sends": 0, "generation": compensation.generation}
+    tx.move(compensation, "not_sent", changes, **told)
+
+
 def doubt(tx: Transaction, effect: Effect, reason: str, *, lost: bool = False) -> None:
     """The outcome of the call is unknown; `lost`: because its turn is gone, not by what the call said."""
     tx.move(effect, "doubt", {"reason": reason}, reason=reason, lost=lost)
@@ -127,6 +146,20 @@ def withdraw(tx: Transaction, effect: Effect, reason: str) -> None:
     tx.move(effect, "withdraw", {"reason": reason}, reason=reason)
 
 
+LET_BE = "let be: "
+
+
+def let_be(tx: Transaction, effect: Effect, *, by: str, note: str) -> None:
+    """An operator: what was to be undone stays as it is, or was undone by hand.
+
+    Its compensation is not tried again, and it is not verified any more.
+    """
+    Effect.objects.filter(pk=effect.pk).update(superseded=True)
+    intended = Effect.objects.select_for_update().filter(compensates=effect, status=EffectStatus.INTENDED)
+    for compensation in intended:
+        withdraw(tx, compensation, f"{LET_BE}{by}: {note}")
+
+
 def confirm(tx: Transaction, effect: Effect, receipt: ReceiptData, *, by: str) -> None:
     """In doubt: it is there. Contradicted: the read-back was wrong, or the world was mended."""
     changes = {"reason": ""}
@@ -134,6 +167,22 @@ def confirm(tx: Transaction, effect: Effect, receipt: ReceiptData, *, by: str) -
         tx.move(effect, "confirm", {**changes, "verified_at": tx.now}, by=by)
         return
     tx.move(effect, "confirm", {**changes, **receipt.columns()}, by=by, **_told(receipt))
+    _undone_by(tx, effect)
+
+
+def _undone_by(tx: Transaction, compensation: Effect) -> None:
+    """With the receipt of a compensation, what it undoes is compensated, in one transaction."""
+    if compensation.compensates_id is None:
+        return
+    compensate(tx, Effect.objects.select_for_update().get(pk=compensation.compensates_id), by=compensation)
+    tx.set(turns_lost=0)  # a compensation completes no new position, and is progress all the same
+
+
+def compensate(tx: Transaction, effect: Effect, *, by: Effect) -> None:
+    """It is undone: by an effect of its own, whose receipt is committed. Raises IllegalTransition else."""
+    if by.compensates_id != effect.pk or by.status not in EFFECT_DONE:
+        raise IllegalTransition("Only the receipt of its own compensation undoes an effect", effect=effect.pk)
+    tx.move(effect, "compensate", {"reason": ""}, by=str(by.pk), key=by.key)
 
 
 def settled_after(effect: Effect) -> datetime:
@@ -151,8 +200,12 @@ def disprove(tx: Transaction, effect: Effect, *, by: str) -> None:
             effect=effect.pk,
             not_before=settled_after(effect).isoformat(),
         )
-    event = "abandon" if tx.run.cancel_requested_at or tx.run.status in RUN_FINAL else "disprove"
+    event = "abandon" if _is_ending(tx.run) and effect.compensates_id is None else "disprove"
     tx.move(effect, event, {"reason": "", "sends": 0}, by=by)
+
+
+def _is_ending(run: Run) -> bool:
+    return run.cancel_requested_at is not None or bool(run.unwinding) or run.status in RUN_FINAL
 
 
 def verify(tx: Transaction, effect: Effect, *, by: str = "read-back") -> None:
@@ -181,8 +234,10 @@ def accept(tx: Transaction, effect: Effect, *, by: str, note: str, seen: Mapping
 
 def redo(tx: Transaction, effect: Effect, *, by: str) -> None:
     """An operator: what is gone is done again, under a new key; a guarded effect asks again."""
-    if tx.run.cancel_requested_at or tx.run.status in RUN_FINAL:
+    if _is_ending(tx.run):
         raise IllegalTransition("The run is ending; nothing is done again", run=tx.run.pk)
+    if Effect.objects.filter(compensates=effect).exists():
+        raise IllegalTransition("Undoing it has begun; it is not done again", effect=effect.pk)
     if effect.reason != "missing":
         raise IllegalTransition(
             "Only what is gone is done again; what was changed: accept it", found=effect.reason

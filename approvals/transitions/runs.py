@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -12,14 +13,30 @@ from approvals import outbox
 from approvals.errors import IllegalTransition
 from approvals.journal import Held, Transaction
 from approvals.models import Effect, Entry, Outbox, Run, Wait
-from approvals.states import EFFECT_UNSETTLED, RUN_FINAL, EffectStatus, RunStatus, WaitKind, WaitStatus
+from approvals.states import (
+    EFFECT_DONE,
+    EFFECT_UNSETTLED,
+    NOT_UNDONE,
+    RUN_FINAL,
+    EffectStatus,
+    RunStatus,
+    WaitKind,
+    WaitStatus,
+)
 
 BLOCKS_COMPLETION = (*EFFECT_UNSETTLED, EffectStatus.INTENDED, EffectStatus.CONTRADICTED)
 
 
 def asked_to_stop(tx: Transaction) -> bool:
-    """Whether somebody asked this run to cancel or to pause."""
-    return tx.run.cancel_requested_at is not None or tx.run.pause_requested_at is not None
+    """Whether somebody asked this run to cancel or to pause; a cancel that is being carried out is asked no more."""
+    if tx.run.cancel_requested_at is not None:
+        return tx.run.unwinding != Run.Unwinding.BEGUN
+    return tx.run.pause_requested_at is not None
+
+
+def ending(run: Run) -> bool:
+    """Whether it is only settled or undone any more: nothing new is done."""
+    return run.cancel_requested_at is not None or bool(run.unwinding)
 
 
 def suspend(
@@ -116,10 +133,10 @@ def wake(tx: Transaction, *, losers: bool) -> None:
 
 
 def leave_wait(tx: Transaction, wait: Wait) -> None:
-    """Closes a wait that its run no longer needs; a child is asked to cancel."""
+    """Closes a wait that its run no longer needs; a child is asked to cancel, and to undo if its parent does."""
     tx.move(wait, "cancel", {"outcome": "left"})
     if wait.kind == WaitKind.CHILD:
-        outbox.put(Outbox.Kind.CANCEL_CHILD, wait.pk, run=str(tx.run.pk))
+        outbox.put(Outbox.Kind.CANCEL_CHILD, wait.pk, run=str(tx.run.pk), undo=bool(tx.run.unwinding))
 
 
 def stop(tx: Transaction, wait: Wait) -> None:
@@ -148,7 +165,13 @@ def resume(tx: Transaction, *, actor: str) -> None:
 
 
 def unwind(tx: Transaction) -> None:
-    """To be claimed only to settle what is in doubt, before it can be cancelled."""
+    """To be claimed only to settle what is in doubt and to undo what is owed, before it can end.
+
+    Of a run that owes compensation no code will run: what its code stopped at is of no interest any more.
+    """
+    if tx.run.unwinding == Run.Unwinding.ASKED:
+        for case in Wait.objects.filter(_CASES, run=tx.run).exclude(name__in=_STILL_MATTERS):
+            leave_wait(tx, case)
     Wait.objects.filter(run=tx.run).exclude(parked=Wait.NOT_PARKED).update(parked=Wait.NOT_PARKED)
     tx.move_run("unwind", {"ready_at": tx.now})
     tx.hint()
@@ -163,10 +186,19 @@ def complete(tx: Transaction, *, output: str) -> None:
     _tell_parent(tx)
 
 
-def fail(tx: Transaction, *, type: str, message: str, code: str, actor: str = "") -> None:
-    """A domain error, or an operator's word."""
+def fail(tx: Transaction, *, type: str, message: str, code: str, actor: str = "", undo: bool = False) -> None:
+    """A domain error, or an operator's word; the first one stays.
+
+    With `undo`, what the run has done is undone first: it is to be claimed for that alone, and fails after it.
+    """
+    error = json.loads(tx.run.error) if tx.run.error else {"type": type, "message": message, "code": code}
+    if undo and tx.run.unwinding != Run.Unwinding.BEGUN and (_has_done(tx) or unsettled(tx)):
+        tx.set(error=json.dumps(error))
+        tx.append("run.fail_asked", actor=actor, **error)
+        begin_to_undo(tx)
+        (yield_ if tx.run.status == RunStatus.RUNNING else unwind)(tx)
+        return
     _close(tx)
-    error = {"type": type, "message": message, "code": code}
     tx.move_run(
         "fail", {"finished_at": tx.now, "error": json.dumps(error), "parked_left": 0}, actor=actor, **error
     )
@@ -185,45 +217,91 @@ def cancel(tx: Transaction) -> None:
     _tell_parent(tx)
 
 
+def begin_to_undo(tx: Transaction) -> None:
+    """From here on only compensations run: what the code waited for and meant to do is closed."""
+    tx.set(unwinding=Run.Unwinding.BEGUN)
+    _close(tx, Q(position__gte=0))
+
+
+def end_undone(tx: Transaction) -> None:
+    """All that was owed is undone, or an operator let it be: the run ends as it was going to."""
+    if tx.run.error:
+        fail(tx, **json.loads(tx.run.error))
+    else:
+        cancel(tx)
+
+
+def _has_done(tx: Transaction) -> bool:
+    return Effect.objects.filter(UNDOABLE, run=tx.run).exists()
+
+
+def owes(tx: Transaction) -> bool:
+    """Whether something is to be undone before the run may end."""
+    if tx.run.unwinding == Run.Unwinding.ASKED:
+        return _has_done(tx)
+    return bool(tx.run.unwinding)
+
+
 def unsettled(tx: Transaction) -> bool:
     """Whether the outcome of a call is unknown."""
     return Effect.objects.filter(run=tx.run, status__in=EFFECT_UNSETTLED).exists()
 
 
+UNDOABLE = Q(status__in=(*EFFECT_DONE, EffectStatus.CONTRADICTED), compensates=None)
+"""Effects that can be undone: done, and no compensation themselves."""
+_STILL_MATTERS = ("in doubt", NOT_UNDONE, "no progress", "version unknown")
+"""Cases that concern a run which is only to be undone any more; the others are about its code's next steps."""
+_CASES = Q(kind=WaitKind.RECONCILIATION, status=WaitStatus.OPEN)
 _UNSETTLED = Effect.objects.filter(status__in=EFFECT_UNSETTLED)
-_SETTLES_DOUBT = Q(kind=WaitKind.RECONCILIATION) | Q(
-    Exists(_UNSETTLED.filter(run=OuterRef("run"), position=OuterRef("position"))), kind=WaitKind.TIMER
+_SETTLES = (
+    Q(~Q(run__unwinding=Run.Unwinding.ASKED) | Q(name__in=_STILL_MATTERS), kind=WaitKind.RECONCILIATION)
+    | Q(Exists(_UNSETTLED.filter(run=OuterRef("run"), position=OuterRef("position"))), kind=WaitKind.TIMER)
+    | Q(position__lt=0)
 )
 _IN_DOUBT = Exists(_UNSETTLED.filter(run=OuterRef("pk")))
-_DOUBT_IS_WAITED_FOR = Exists(Wait.objects.filter(_SETTLES_DOUBT, run=OuterRef("pk"), status=WaitStatus.OPEN))
+_IS_WAITED_FOR = Exists(Wait.objects.filter(_SETTLES, run=OuterRef("pk"), status=WaitStatus.OPEN))
+_OWES = Q(unwinding=Run.Unwinding.BEGUN) | Q(
+    Exists(Effect.objects.filter(UNDOABLE, run=OuterRef("pk"))), unwinding=Run.Unwinding.ASKED
+)
 _UNWINDS = (RunStatus.SUSPENDED, RunStatus.PAUSED)
 
 
 def to_cancel() -> QuerySet[Run]:
     """Runs that `cancel_unheld` would move now."""
     asked = Run.objects.filter(cancel_requested_at__isnull=False, finished_at=None)
-    unwinds = Q(~_DOUBT_IS_WAITED_FOR, status__in=_UNWINDS)
-    return asked.exclude(status=RunStatus.RUNNING).filter(Q(~_IN_DOUBT) | unwinds)
+    unwinds = Q(~_IS_WAITED_FOR, status__in=_UNWINDS)
+    return asked.exclude(status=RunStatus.RUNNING).filter(Q(~_IN_DOUBT) & ~_OWES | unwinds)
 
 
 def cancel_unheld(tx: Transaction) -> bool:
-    """Cancels at once, or has what is in doubt settled first; any case, or a grace timer of it, is waited for."""
+    """Cancels at once, or has what is in doubt settled and what is owed undone first.
+
+    Not again while that is waited for: a case, a grace timer, whatever a compensation waits for.
+    """
     if tx.run.cancel_requested_at is None or tx.run.status in (RunStatus.RUNNING, *RUN_FINAL):
         return False
-    if not unsettled(tx):
+    if not unsettled(tx) and not owes(tx):
         cancel(tx)
         return True
-    if tx.run.status in _UNWINDS and not Run.objects.filter(_DOUBT_IS_WAITED_FOR, pk=tx.run.pk).exists():
+    if tx.run.status in _UNWINDS and not _is_waited_for(tx):
         unwind(tx)
         return True
     return False
 
 
-def _close(tx: Transaction) -> None:
-    """A run that ends leaves nothing open and withdraws what was never sent."""
-    for effect in Effect.objects.select_for_update().filter(run=tx.run, status=EffectStatus.INTENDED):
+def _is_waited_for(tx: Transaction) -> bool:
+    those = _SETTLES
+    if tx.run.unwinding == Run.Unwinding.ASKED:  # (asked for in this transaction, perhaps)
+        those &= ~Q(kind=WaitKind.RECONCILIATION) | Q(name__in=_STILL_MATTERS)
+    return Wait.objects.filter(those, run=tx.run, status=WaitStatus.OPEN).exists()
+
+
+def _close(tx: Transaction, which: Q = Q()) -> None:  # noqa: B008
+    """A run that ends leaves nothing open and withdraws what was never sent; `which`: only these of them."""
+    intended = Effect.objects.select_for_update().filter(which, run=tx.run, status=EffectStatus.INTENDED)
+    for effect in intended:
         tx.move(effect, "withdraw", {"reason": "the run ended"}, reason="the run ended")
-    for wait in Wait.objects.filter(run=tx.run, status=WaitStatus.OPEN):
+    for wait in Wait.objects.filter(which, run=tx.run, status=WaitStatus.OPEN):
         leave_wait(tx, wait)
 
 
@@ -232,11 +310,24 @@ def _tell_parent(tx: Transaction) -> None:
         outbox.put(Outbox.Kind.CHILD_ENDED, tx.run.pk)
 
 
-def flag_cancel(tx: Transaction, *, actor: str, reason: str) -> None:
-    """Asks a run to cancel; honoured at its next boundary."""
+def flag_cancel(tx: Transaction, *, actor: str, reason: str, undo: bool = False) -> None:
+    """Asks a run to cancel; honoured at its next boundary. With `undo`, what it has done is undone first.
+
+    A run that fails already, and is undoing what it did, fails: it is asked in vain.
+    """
+    if tx.run.unwinding == Run.Unwinding.BEGUN:
+        return
+    undo = undo and not tx.run.unwinding
+    if tx.run.cancel_requested_at is not None and not undo:
+        return
     if tx.run.cancel_requested_at is None:
         tx.set(cancel_requested_at=tx.now, cancel_by=actor, cancel_reason=reason)
-        tx.append("run.cancel_asked", actor=actor, reason=reason)
+    told: dict[str, Any] = {"compensate": True} if undo else {}
+    tx.append("run.cancel_asked", actor=actor, reason=reason, **told)
+    if undo:
+        tx.set(unwinding=Run.Unwinding.ASKED, turns_lost=0)
+        for case in Wait.objects.filter(_CASES, run=tx.run, name="no progress"):
+            leave_wait(tx, case)  # its code made none, and does not run any more
 
 
 def flag_pause(tx: Transaction, *, actor: str, reason: str) -> None:
@@ -249,9 +340,9 @@ def flag_pause(tx: Transaction, *, actor: str, reason: str) -> None:
 def honour_stop(tx: Transaction) -> bool:
     """At a boundary of the holder: pauses or cancels as asked; False if nobody asked."""
     if tx.run.cancel_requested_at is not None:
-        if unsettled(tx):
+        if unsettled(tx) or tx.run.unwinding == Run.Unwinding.BEGUN:
             return False
-        cancel(tx)
+        (yield_ if owes(tx) else cancel)(tx)
         return True
     if tx.run.pause_requested_at is not None:
         pause(tx, actor=tx.run.pause_by, reason=tx.run.pause_reason)

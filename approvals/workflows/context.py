@@ -55,6 +55,7 @@ class Turn(Protocol):
     def wait(self, handle: Handle[Any], at_most: timedelta | None) -> Any: ...
     def wait_any(self, handles: tuple[Handle[Any], ...], cancel_losers: bool) -> Handle[Any]: ...
     def wait_all(self, handles: tuple[Handle[Any], ...]) -> tuple[Any, ...]: ...
+    def compensate(self, reason: str) -> None: ...
     def now(self) -> datetime: ...
     def progress(self, done: float, total: float, text: str) -> None: ...
 
@@ -288,6 +289,13 @@ class Context(NotBuiltYet):
         """Suspends for this long; nothing is held meanwhile."""
         turn = self._enter("sleep", name)
         turn.wait(turn.timer(name, asked.span("sleep", name, delta), later=True), None)
+
+    def compensate(self, reason: str = "") -> None:
+        """Undoes what this run has done so far, newest first, once each; each undoing is an effect of its own.
+
+        What cannot be undone stops the run for an operator, and is never passed over in silence.
+        """
+        self._enter("compensate").compensate(reason)
 
     def now(self) -> datetime:
         """Database time, remembered."""

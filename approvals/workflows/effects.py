@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal
 
 from typing_extensions import TypeVar
 
-from approvals.errors import InvalidWorkflow
+from approvals.errors import InvalidWorkflow, Unknown
 from approvals.limits import limits
 from approvals.types import Receipt, Retry, Verification
 
@@ -113,12 +113,58 @@ class Effect(Generic[Req]):
         return getattr(cls, method) is not getattr(Effect, method)
 
 
+class Compensation(Effect[Req]):
+    """The undoing of one effect, as an effect of its own: of its own kind, with its own key and receipt."""
+
+    def __init__(self, of: Effect[Req], receipt: Receipt[Req]) -> None:
+        self.of, self.undoes = of, receipt
+        self.kind = f"{of.kind}.compensate"
+        self.deadline, self.deduplicates, self.retry, self.risk = (
+            of.deadline,
+            of.deduplicates,
+            of.retry,
+            of.risk,
+        )
+        self.reversible = False
+
+    def perform(self, request: Req, key: str) -> Receipt[Any]:
+        """Undoes it; a receipt of our own says so if there was nothing to be done."""
+        done = self.of.compensate(self.undoes, key)
+        if done is None:
+            return Receipt(self.undoes.external_id, evidence={"undone": "there was nothing to be done"})
+        return done
+
+    def lookup(self, request: Req, key: str) -> Receipt[Any] | None:
+        """A receipt if what is to be undone is gone. None: it is there, which may or may not mean anything.
+
+        Only that it is gone proves something: many peers keep what was undone (a charge that was refunded).
+        """
+        if self.of.offers("lookup"):
+            is_gone = self.of.lookup(self.undoes.request, self.undoes.key) is None
+        elif self.of.offers("verify"):
+            is_gone = self.of.verify(self.undoes) is Verification.MISSING
+        else:
+            raise Unknown("this peer cannot be looked up, and to undo it again might do so twice")
+        return Receipt(self.undoes.external_id, evidence={"looked_up": "it is gone"}) if is_gone else None
+
+    def describe(self, request: Req) -> str:
+        return f"Undo: {self.of.describe(request) or self.of.kind}"
+
+    def target(self, request: Req) -> str:
+        return self.of.target(request)
+
+
 def instance(effect: type[Effect[Any]] | Effect[Any]) -> Effect[Any]:
     """The effect as an object; InvalidWorkflow if it is none, has no kind, or is no class of its kind."""
     made: Any = effect() if inspect.isclass(effect) and issubclass(effect, Effect) else effect
     if not isinstance(made, Effect) or not made.kind:
         raise InvalidWorkflow("ctx.effect needs an Effect class or instance with a kind", found=repr(effect))
     return made
+
+
+def undoable() -> list[str]:
+    """The kinds whose code here has a `compensate`."""
+    return [kind for kind, cls in _kinds.items() if cls.offers("compensate")]
 
 
 def of_kind(kind: str) -> Effect[Any] | None:

@@ -156,10 +156,6 @@ class NotBuiltYet:
         """Steps at the same time. Not available yet."""
         _not_yet("parallel")
 
-    def compensate(self, reason: str = "") -> None:
-        """Undoes this run's committed effects. Not available yet."""
-        _not_yet("compensate")
-
     def patched(self, name: str) -> bool:
         """Whether this run takes a changed branch. Not available yet."""
         _not_yet("patched")

@@ -44,7 +44,9 @@ class Workflow(Generic[I, O]):
         compatible_with: Sequence[int],
         visible_to: Sequence[str],
         startable_by: Sequence[str],
+        compensate: bool = False,
     ) -> None:
+        self.compensate = compensate
         self.fn, self.name, self.version = fn, name, version
         self.compatible_with = tuple(compatible_with)
         self.visible_to, self.startable_by = tuple(visible_to), tuple(startable_by)
@@ -84,6 +86,8 @@ def workflow(
 ) -> Callable[[Callable[[Context, I], O]], Workflow[I, O]]:
     """Registers a function as a version of a workflow.
 
+    `compensate`: a run that fails first undoes what it has done (CASES 29).
+
     Raises InvalidWorkflow for an `async def`, an odd name or version, or a second function of the same
     name and version.
     """
@@ -97,6 +101,7 @@ def workflow(
             compatible_with=compatible_with,
             visible_to=visible_to,
             startable_by=startable_by,
+            compensate=compensate,
         )
         versions = _workflows.setdefault(name, {})
         there = versions.get(version)
@@ -111,8 +116,8 @@ def workflow(
         versions[version] = made
         return made
 
-    if migrations or compensate:
-        _not_yet("migrations=" if migrations else "compensate=True")
+    if migrations:
+        _not_yet("migrations=")
     return register
 
 

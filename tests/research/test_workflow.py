@@ -285,3 +285,13 @@ def test_this_machine_by_default(team: People) -> None:
     (question,) = pending(run)
     assert question.title.startswith("Publish “Installed packages”: ")
     assert_invariants()
+
+
+def test_cancelling_with_compensation_deletes_the_draft(folder: Path, team: People) -> None:
+    run = start(folder, team)
+    drive()
+    assert len(drafts()) == 1 and len(pending(run)) == 1
+    runs.cancel(run.id, actor=team.requester, reason="not needed", compensate=True)
+    drive()
+    assert runs.get(run.id).status == "cancelled" and drafts() == [] and pending(run) == []
+    assert_invariants()
