@@ -131,7 +131,9 @@ class ReconciliationAdmin(WindowOfRuns[Reconciliation]):
         return None
 
     def _effect(self, row: Any, effect: Effect) -> Section:
+        undone = effect.compensates
         facts = [
+            *([("Undoes", show.link(undone, undone.name))] if undone is not None else []),
             ("Effect", show.link(effect, effect.name)),
             ("Kind", show.code(effect.kind)),
             ("Status", show.badge(effect.status)),
@@ -147,17 +149,18 @@ class ReconciliationAdmin(WindowOfRuns[Reconciliation]):
         if probe is None:
             return None
         at = ("Looked up", show.moment(datetime.fromisoformat(probe["at"])))
+        title = "What the peer has" + (" of what is to be undone" if row.position < 0 else "")
         if probe.get("problem"):
-            return Section("What the peer has", facts=[at, ("No answer", show.text(probe["problem"]))])
+            return Section(title, facts=[at, ("No answer", show.text(probe["problem"]))])
         found = probe.get("found")
         if found is None:
-            return Section("What the peer has", facts=[at, ("Found", "nothing under this key")])
+            return Section(title, facts=[at, ("Found", "nothing under its key")])
         facts = [
             at,
             ("External id", show.code(found.get("external_id"), 400)),
             ("Checksum", show.code(found.get("checksum"), 400)),
         ]
-        return Section("What the peer has", facts=facts)
+        return Section(title, facts=facts)
 
     def _settled(self, row: Wait) -> Section:
         facts: list[tuple[str, Any]] = [("As", row.outcome), ("When", show.moment(row.closed_at))]
@@ -201,7 +204,7 @@ class ReconciliationAdmin(WindowOfRuns[Reconciliation]):
             except ApprovalsError as error:
                 form.add_error(None, told(error))
             else:
-                gone = "ended as failed" if said["resolution"] == "fail" else "goes on"
+                gone = "ends as failed" if said["resolution"] == "fail" else "goes on"
                 messages.success(request, f"The case is settled; the run {gone}.")
                 return HttpResponseRedirect(show.address(row))
         return self.page(request, object_id, status=HTTPStatus.UNPROCESSABLE_ENTITY, form=form)

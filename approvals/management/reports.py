@@ -71,6 +71,7 @@ def _head(run: Json, now: datetime, *values: tuple[str, str]) -> Iterator[str]:
             ("finished", when(run["finished_at"], now)),
             ("cancel asked", when(run["cancel_requested_at"], now)),
             ("pause asked", when(run["pause_requested_at"], now)),
+            ("undoing", {"asked": "to begin", "begun": "begun"}.get(run["unwinding"] or "", "")),
             ("progress", shown(run["progress"]) if run["progress"] else ""),
             ("waits for", _waits_for(run)),
             ("error", f"{error['type']}: {error['message']}" if error else ""),
@@ -140,6 +141,7 @@ def effect_lines(effect: Json) -> Iterator[str]:
     receipt = effect["receipt"] or {}
     yield from fields(
         [
+            ("undoes", f"position {effect['compensates']}" if effect["compensates"] else ""),
             ("key", effect["key"]),
             ("attempts", effect["attempts"]),
             ("reason", effect["reason"]),

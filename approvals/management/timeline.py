@@ -24,7 +24,10 @@ _WORDS = {
     "run.cancel": "cancelled",
     "run.cancel_asked": "asked to cancel, at its next boundary",
     "run.pause_asked": "asked to pause, at its next boundary",
-    "run.unwind": "taken up to settle what is in doubt, before it is cancelled",
+    "run.fail_asked": "is going to fail, and first undoes what it did",
+    "run.unwind": "taken up to settle what is in doubt and to undo what is to be undone, before it ends",
+    "compensate.begin": "undoes what was done up to here",
+    "compensate.complete": "undone, as far as the journal says",
     "step.complete": "done",
     "step.fail": "failed",
     "transaction.complete": "committed",
@@ -43,6 +46,8 @@ _WORDS = {
     "effect.contradict": "read back: NOT as the receipt says",
     "effect.accept": "what is there was accepted",
     "effect.redo": "to be done again, under a new key",
+    "effect.compensate": "undone",
+    "effect.abandon": "looked up: it did not happen; nothing is sent any more",
     "wait.open": "waits",
     "wait.resolve": "resolved",
     "wait.expire": "expired",
@@ -61,6 +66,7 @@ _SAID = {
     "effect.accept": "what is there is right",
     "effect.redo": "to be done again, under a new key",
 }
+_NOT_DONE = ("effect.not_sent", "effect.refuse", "effect.withdraw")
 _NOBODY = ("look-up", "read-back")
 _WHY = ("why", "reason", "message")
 
@@ -93,6 +99,10 @@ def _told(entry: Mapping[str, Any]) -> str:
         return _by_an_operator(_SAID[kind], str(data["by"]), str(data.get("note", "")))
     if entry.get("durability") == "sync":
         words += " (sync)"
+    if kind in _NOT_DONE and (entry["position"] or 0) < 0:
+        words = "could not be undone"
+    if kind == "run.cancel_asked" and data.get("compensate"):
+        words += ", and to undo what it did first"
     why = next((str(data[key]) for key in _WHY if data.get(key)), "")
     return f"{words}: {why}" if why else words
 

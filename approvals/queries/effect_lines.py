@@ -37,6 +37,7 @@ class EffectSeen:
     digest: str
     risk: str
     reversible: bool
+    undoing: bool
     calls: int
     external_id: str | None
     checksum: str | None
@@ -116,6 +117,8 @@ def _failed(story: _Story, entry: Seen) -> None:
         "effect.refuse": "the peer refused",
         "effect.withdraw": "withdrawn",
     }[entry.kind]
+    if entry.position is not None and entry.position < 0:
+        words = "could not be undone"
     tone = "" if entry.kind == "effect.withdraw" else "bad"
     story.failures.append(Note(f"{words}: {clip(reason)}", tone=tone, at=entry.at))
 
@@ -136,6 +139,10 @@ def _said(story: _Story, entry: Seen) -> None:
 
 def _verified(story: _Story, entry: Seen) -> None:
     story.verified, story.verified_at = entry.size, entry.at
+
+
+def _undone(story: _Story, entry: Seen) -> None:
+    story.failures.append(Note("undone, with the key", code=clip(entry.get("key"), NAME_CHARS), at=entry.at))
 
 
 def _revised(story: _Story, entry: Seen) -> None:
@@ -161,6 +168,7 @@ _HANDLERS: Mapping[str, Any] = {
     "effect.redo": _said,
     "effect.verify": _verified,
     "effect.revise": _revised,
+    "effect.compensate": _undone,
 }
 
 _STATES: Mapping[str, tuple[str, str]] = {
@@ -182,7 +190,8 @@ _BAD = frozenset({EffectStatus.IN_DOUBT, EffectStatus.CONTRADICTED, EffectStatus
 def effect_line(entries: Sequence[Seen], row: EffectSeen | None) -> Line:
     """An effect's line; `row` is None only if its row was removed by hand."""
     first = entries[0]
-    name, position = clip(first.name, NAME_CHARS), first.position
+    position, undoing = first.position, first.position is not None and first.position < 0
+    name = clip(first.name.removeprefix("undo ") if undoing else first.name, NAME_CHARS)
     if row is None:
         return Line(first.seq, f"p{position}", "effect", name, look="effect", position=position)
     story = _Story()
@@ -195,7 +204,7 @@ def effect_line(entries: Sequence[Seen], row: EffectSeen | None) -> Line:
     return Line(
         first.seq,
         f"p{position}",
-        "effect",
+        "undoing" if undoing else "effect",
         name,
         look=look,
         position=position,
@@ -221,7 +230,7 @@ def _badges(row: EffectSeen, story: _Story) -> Iterator[tuple[str, str]]:
     yield words, tone
     if row.risk != "low":
         yield f"{row.risk} risk", "bad" if row.risk == "high" else "warn"
-    if not row.reversible:
+    if not row.reversible and not row.undoing:
         yield "cannot be undone", "warn"
 
 
@@ -253,7 +262,7 @@ def _receipt(row: EffectSeen, story: _Story) -> Iterator[Note]:
         yield Note("checksum", code=_digest(row.checksum))
     last = row.verified_at or story.verified_at
     if row.superseded:
-        yield Note("not verified any more: a later effect stands for it")
+        yield Note("not verified any more")
     elif last is not None:
         yield Note("last verified", at=last)
 

@@ -73,7 +73,11 @@ _EVENTS: Mapping[str, tuple[str, str]] = {
     "run.resume": ("goes on", ""),
     "run.pause_asked": ("asked to pause, at its next boundary", ""),
     "run.cancel_asked": ("asked to cancel, at its next boundary", ""),
-    "run.unwind": ("taken up to settle what is in doubt, before it is cancelled", ""),
+    "run.unwind": (
+        "taken up to settle what is in doubt and to undo what is to be undone, before it ends",
+        "",
+    ),
+    "run.fail_asked": ("is going to fail, and first undoes what it did", "bad"),
     "run.complete": ("done", ""),
     "run.cancel": ("cancelled", ""),
     "run.fail": ("failed", "bad"),
@@ -96,7 +100,9 @@ def event_line(entry: Seen) -> Line | None:
         return None
     words, tone = found
     notes = [Note(told) for told in [_by(entry)] if told]
-    if entry.kind == "run.fail":
+    if entry.get("compensate", False):
+        notes.append(Note("and to undo what it did first"))
+    if entry.kind in ("run.fail", "run.fail_asked"):
         notes.append(Note(clip(f"{entry.get('type')}: {entry.get('message')}"), tone="bad"))
     if entry.name:
         notes.append(Note(clip(entry.name), code=clip(entry.get("id"), NAME_CHARS)))

@@ -325,6 +325,11 @@ def other_line(entries: Sequence[Seen], names: Mapping[UUID, str]) -> Line:
         case "approval.deny":
             note = Note(clip(f"policy {first.get('policy')} denies it: {first.get('reason')}"), tone="bad")
             return replace(line, kind="approval", look="bad", badges=(("denied", "bad"),), notes=(note,))
+        case "compensate":
+            is_over = any(e.kind == "compensate.complete" for e in entries)
+            note, badge = Note(clip(first.get("reason"))), ("over", "") if is_over else ("under way", "busy")
+            name = "what was done up to here"
+            return replace(line, kind="undoing", name=name, badges=(badge,), notes=(note,))
         case "refused":
             note = Note(clip(f"{first.get('type')}: {first.get('message')}"), tone="bad")
             kind = str(first.get("call") or "call")

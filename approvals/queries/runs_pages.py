@@ -14,12 +14,14 @@ from django.db.models.functions import Length
 
 from approvals import clock
 from approvals.errors import NotFound
-from approvals.models import Run, Wait
+from approvals.models import Effect, Run, Wait
 from approvals.queries import access, starting
 from approvals.queries.access import Viewer
-from approvals.states import RUN_FINAL, RunStatus, WaitKind, WaitStatus
+from approvals.states import EFFECT_DONE, RUN_FINAL, EffectStatus, RunStatus, WaitKind, WaitStatus
+from approvals.workflows import effects
 
 PAGE_ROWS = 50
+_DONE = (*EFFECT_DONE, EffectStatus.CONTRADICTED)
 WHOLE_CHARS = 20_000
 """Of one value; what is longer stays in the database."""
 
@@ -88,6 +90,10 @@ class RunPage:
     turns: int
     ready_at: datetime
     may: tuple[str, ...]
+    unwinding: bool
+    """What it did is being undone before it ends, or was."""
+    may_undo: bool
+    """Whether they may cancel it, and it, or a child that it waits for, has something that can be undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,7 @@ def state_of(run: Run, open_waits: Iterable[Wait]) -> State:
     if run.status in RUN_FINAL:
         return plain
     asked = "to be cancelled" if run.cancel_requested_at else ""
+    asked = "undoing what it did" if run.unwinding else asked
     asked = asked or ("to be paused" if run.pause_requested_at else "")
     if run.status != RunStatus.SUSPENDED:
         return State(plain.words, plain.tone, asked=asked)
@@ -238,7 +245,9 @@ def _matches(search: str) -> Q:
 def find(viewer: Viewer, run_id: UUID, *, whole: bool = False) -> Run:
     """The row of a run that this person sees, its values where they are short or `whole`. Raises NotFound."""
     parent = access.runs(viewer).filter(pk=OuterRef("parent_run"))
-    rows = access.runs(viewer).defer("input", "output").annotate(parent_is_seen=Exists(parent))
+    done = Effect.objects.filter(run=OuterRef("pk"), status__in=_DONE, kind__in=effects.undoable())
+    rows = access.runs(viewer).defer("input", "output")
+    rows = rows.annotate(parent_is_seen=Exists(parent), has_done=Exists(done))
     for name in ("input", "output"):
         size = f"{name}_chars"
         short = When(**{f"{size}__lte": WHOLE_CHARS}, then=F(name))
@@ -253,6 +262,7 @@ def find(viewer: Viewer, run_id: UUID, *, whole: bool = False) -> Run:
 def page_of(viewer: Viewer, run: Any, open_waits: Sequence[Wait]) -> RunPage:
     """What its page says beside the journal. No query; `run` is as `find` gives it."""
     over = run.status in RUN_FINAL
+    may = () if over else _may(viewer, run)
     return RunPage(
         row=_row(run, open_waits),
         status=run.status,
@@ -265,7 +275,9 @@ def page_of(viewer: Viewer, run: Any, open_waits: Sequence[Wait]) -> RunPage:
         entries=run.seq,
         turns=run.fence,
         ready_at=run.ready_at,
-        may=() if over else _may(viewer, run),
+        may=may,
+        unwinding=bool(run.unwinding),
+        may_undo="cancel" in may and (run.has_done or any(w.kind == WaitKind.CHILD for w in open_waits)),
     )
 
 
@@ -274,5 +286,5 @@ def _may(viewer: Viewer, run: Run) -> tuple[str, ...]:
     held = run.status == RunStatus.PAUSED or run.pause_requested_at is not None
     first = ("resume" if held else "pause",) if viewer.is_operator else ()
     mine = run.requester_id is not None and run.requester_id == viewer.account.pk
-    cancel = run.cancel_requested_at is None and (viewer.is_operator or mine)
+    cancel = run.cancel_requested_at is None and not run.error and (viewer.is_operator or mine)
     return (*first, "cancel") if cancel else first

@@ -92,25 +92,21 @@ class _Window:
     def filter(self, run: Run) -> Q:
         """The entries that it needs, as a condition."""
         rows = Entry.objects.filter(run=run)
-        # A run that stopped before its first call has its case at position 0.
-        inside = Q(position__gt=self.low) if self.low > 0 else Q(position__isnull=False)
-        between = Q(position=None)
+        inside, between = self.positions(), Q(position=None)
         if self.low > 0:
             between &= Q(seq__gte=_first_seq(rows, self.low + 1))
         if self.before is not None:
-            inside &= Q(position__lt=self.before)
             between &= Q(seq__lt=_first_seq(rows, self.before))
         if not self.first:
             return inside | between
-        opening = Q(position__lte=self.first) | Q(position=None, seq__lt=_first_seq(rows, self.first + 1))
-        return inside | between | opening
+        return inside | between | Q(position=None, seq__lt=_first_seq(rows, self.first + 1))
 
     def positions(self) -> Q:
-        """The same, for effects."""
-        inside = Q(position__gt=self.low)
-        if self.before is not None:
-            inside &= Q(position__lt=self.before)
-        return inside | Q(position__lte=self.first) if self.first else inside
+        """The same, for effects. Compensations stand below all others and belong to the latest page."""
+        if self.before is None:
+            return Q(position__gt=self.low) | Q(position__lte=self.first)
+        # A run that stopped before its first call has its case at position 0.
+        return Q(position__gt=self.low if self.low > 0 else -1, position__lt=self.before)
 
 
 def _first_seq(rows: QuerySet[Entry], position: int) -> Any:
@@ -216,6 +212,7 @@ def _effect(row: Any) -> EffectSeen:
         digest=row.digest,
         risk=row.risk,
         reversible=row.reversible,
+        undoing=row.compensates_id is not None,
         calls=row.calls,
         external_id=row.external_id,
         checksum=row.checksum,

@@ -106,8 +106,11 @@ def _operate(request: Request, run_id: UUID, do: str, reason: str) -> None:
         raise InvalidInput(f"The reason has {len(reason):,} characters; {REASON_CHARS:,} are kept at most")
     if "\x00" in reason:
         raise InvalidInput("The reason holds a character that cannot be kept (NUL)")
-    action = service.cancel if do == "cancel" else service.pause
-    action(run_id, actor=request.user, reason=reason)
+    if do == "cancel":
+        undo = request.POST.get("undo") == "1"
+        service.cancel(run_id, actor=request.user, reason=reason, compensate=undo)
+        return
+    service.pause(run_id, actor=request.user, reason=reason)
 
 
 def _status(refused: ApprovalsError | None) -> int:
@@ -137,6 +140,7 @@ def _page(
             "does": [(do, DOES[do]) for do in found.may],
             "problem": _told(refused),
             "reason": reason,
+            "undo": request.POST.get("undo") == "1",
             "whole": whole,
             "input": _shown(found.input, whole=whole),
             "output": _shown(found.output, whole=whole),

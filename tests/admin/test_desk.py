@@ -139,7 +139,7 @@ def test_resume_on_mended_code(operator: Client, monkeypatch: Any) -> None:
 def test_fail(operator: Client) -> None:
     case = flows.crashed()
     answer = operator.post(url(case, "resolve"), {"resolution": "fail", "note": NOTE}, follow=True)
-    assert "the run ended as failed" in words(answer)
+    assert "the run ends as failed" in words(answer)
     found = runs.get(case.run_id)
     assert found.status == "failed" and found.error is not None and NOTE in found.error["message"]
 

@@ -12,11 +12,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from approvals.models import Effect as Row
 from approvals.models import Entry, Run
 from approvals.queries import runs_pages
 from approvals.services import runs
-from approvals.testing import People, drive, people
+from approvals.testing import People, assert_invariants, drive, people
 from tests.admin.conftest import staff
+from tests.engine.undo import Flight, trip, world
 
 from . import run_flows as flows
 from .page import Page
@@ -319,3 +321,22 @@ def test_a_form_from_elsewhere_is_refused(browser: Browser, who: People) -> None
     token = page.named("csrfmiddlewaretoken")[-1].attributes["value"]
     sent = {"do": "cancel", "reason": "x", "csrfmiddlewaretoken": token}
     assert careful.post(url(run), sent).status_code == 303
+
+
+def test_what_was_done_is_undone_on_request_and_only_offered_where_there_is_something(olaf: Client) -> None:
+    world.clear()
+    box = b'name="undo"'
+    run = runs.start(trip("page", Flight, ends="waits"), 1)
+    assert box not in olaf.get(url(run)).content
+    drive()
+    assert box in olaf.get(url(run)).content
+    answer = olaf.post(url(run), {"do": "cancel", "reason": "enough", "undo": "1"})
+    assert answer.status_code == 303
+    drive()
+    assert (
+        status(run) == "cancelled" and Row.objects.get(run=run.id, compensates=None).status == "compensated"
+    )
+    told = words(olaf.get(url(run)))
+    assert "undone, with the key" in told and "undoing undo.flight done" in told
+    assert "Cancelled. What it had done was undone first" in told
+    assert_invariants()

@@ -56,6 +56,8 @@ class Command(VerbCommand):
             stop = _with_id(add(verb, do, what))
             stop.add_argument("--reason", default=BY_COMMAND, help="stays with the run")
             add_person(stop)
+            if verb == "cancel":
+                stop.add_argument("--compensate", action="store_true", help="and undo what it has done first")
         add_person(_with_id(add("resume", self.resume, "Lets a paused run go on.")))
 
     def start(self, options: Namespace) -> Answer:
@@ -79,8 +81,10 @@ class Command(VerbCommand):
         return Answer(run, reports.whole(run, clock.now()))
 
     def cancel(self, options: Namespace) -> Answer:
-        runs.cancel(options.id, actor=find(options.person), reason=options.reason)
-        return _shown(options.id, "Cancelled, or to be cancelled at its next boundary.")
+        undo = options.compensate
+        runs.cancel(options.id, actor=find(options.person), reason=options.reason, compensate=undo)
+        first = " What it did is undone first." if undo else ""
+        return _shown(options.id, f"Cancelled, or to be cancelled at its next boundary.{first}")
 
     def pause(self, options: Namespace) -> Answer:
         runs.pause(options.id, actor=find(options.person), reason=options.reason)
