@@ -11,6 +11,7 @@ from django.test import Client
 from approvals.models import Effect, Entry, Outbox, Reconciliation
 from approvals.services import reconciliation, runs
 from approvals.testing import assert_invariants, clock, drive, peer
+from tests.engine.undo import Flight, Mail, trip, world
 
 from . import flows
 from .test_windows import url, words
@@ -240,3 +241,17 @@ def test_a_wait_that_is_no_case_is_not_at_the_desk(operator: Client) -> None:
     wait = run and Reconciliation._base_manager.get(run=run.id)
     assert operator.get(url(wait)).status_code == 404
     assert resolve(operator, wait, "fail").status_code == 404
+
+
+def test_what_could_not_be_undone_is_told_and_let_be(operator: Client) -> None:
+    world.clear()
+    run = runs.start(trip("desk", Flight, Mail), 1)
+    drive()
+    case = Reconciliation.objects.get(run=run.id)
+    told = words(operator.get(url(case)))
+    assert "“undo.mail” (undo.mail) could not be undone: its kind 'undo.mail' has no compensate()" in told
+    assert "Try again." in told and "Let it be." in told and "End the run." in told
+    assert resolve(operator, case, "accept").status_code == 302
+    drive()
+    assert runs.get(run.id).status == "failed" and world.order == ["undo.flight"]
+    assert_invariants()

@@ -12,6 +12,7 @@ from approvals.services import runs
 from approvals.testing import People, drive
 from tests.commands.conftest import Manage
 from tests.commands.flows import doubling
+from tests.engine.undo import Flight, trip, world
 
 NOBODY = "0190f5c4-7d3a-7000-8000-00000000abcd"
 
@@ -179,3 +180,21 @@ def test_a_stop_that_was_asked_for_in_words(manage: Manage) -> None:
         "looked up: it did not happen",
         "olaf: it did not happen (I rang: nothing there)",
     ]
+
+
+def test_a_cancelled_run_is_undone_on_request_and_shows_what_undoes_what(
+    manage: Manage, team: People
+) -> None:
+    world.clear()
+    run = str(runs.start(trip("commands", Flight, ends="waits"), 1).id)
+    drive()
+    asked = manage("runs", "cancel", run, "--compensate", "--reason", "enough", "--json")
+    assert (asked.code, asked.document["status"], asked.document["unwinding"]) == (0, "pending", "asked")
+    drive()
+    shown = manage("runs", "show", run, "--json").document
+    assert (shown["status"], world.booked) == ("cancelled", {})
+    done, undone = shown["effects"]
+    assert (done["status"], done["compensates"]) == ("compensated", None)
+    assert (undone["kind"], undone["compensates"]) == ("undo.flight.compensate", done["position"])
+    text = manage("runs", "show", run).out
+    assert "and to undo what it did first: enough" in text and "undone" in text
