@@ -137,12 +137,11 @@ def test_only_the_receipt_of_its_own_compensation_undoes_an_effect() -> None:
 
 def test_what_is_being_undone_is_not_done_again() -> None:
     world.answers = [Refused("no")]
-    run = ran(WAITS)
-    runs.cancel(run.id, actor=people().operator, reason="enough", compensate=True)
-    drive()
-    with pytest.raises(IllegalTransition), locked(run.id) as tx:
-        events.redo(tx, Row.objects.get(kind="undo.hotel"), by="olaf")
+    run = ran(trip("not-again", Flight, ends="undoes"))
+    with pytest.raises(IllegalTransition, match="Undoing it has begun"), locked(run.id) as tx:
+        events.redo(tx, Row.objects.get(kind="undo.flight"), by="olaf")
     settle(run, "accept")
+    assert runs.get(run.id).status == "completed"
 
 
 def test_a_policy_that_claims_the_compensations_kind_is_asked() -> None:
