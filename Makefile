@@ -5,10 +5,10 @@ UV_LOCK := .venv/bin/uv pip compile -q --universal --python-version 3.12 --gener
 EMBEDDED := env -u DATABASE_URL -u REDIS_URL
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test lint bench chaos lock runtime dev
+.PHONY: help up demo test lint bench chaos crash-matrix lock runtime dev
 
 help: ## List these targets
-	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1	/p' Makefile
 
 up: runtime ## Start everything: database, demo people and policies, web and worker
 	@$(PY) manage.py up
@@ -29,6 +29,10 @@ test: lint ## Check everything: lint, the suite on SQLite and in Chromium, the s
 
 bench: dev ## Measure beside the database's own commit rate (BENCH="w1 --reps 3")
 	$(PY) tests/services.py --durable $(PY) manage.py bench $(BENCH)
+
+crash-matrix: dev ## Kill a process at every boundary and judge by an outside ledger, on both databases (MATRIX="--row loop")
+	$(EMBEDDED) $(PY) -m tests.crash --json var/crash-matrix.json $(MATRIX)
+	$(PY) tests/services.py $(PY) -m tests.crash --json var/crash-matrix.json $(MATRIX)
 
 chaos: dev ## Stop, kill and cut whatever the product leans on, and count what comes of it (CHAOS="CELL …")
 	$(PY) -m tests.chaos $(CHAOS)

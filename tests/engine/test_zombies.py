@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.db import connection, connections
 
 from approvals import faults as points
 from approvals.engine.loop import Worker
@@ -14,8 +15,8 @@ from approvals.engine.turn import Turn
 from approvals.errors import LeaseLost
 from approvals.models import Run
 from approvals.services import runs
-from approvals.testing import assert_invariants, peer
-from approvals.transitions import NewEntry
+from approvals.testing import assert_invariants, drive, peer, wait_for
+from approvals.transitions import NewEntry, Transaction
 from approvals.workflows import registry
 from tests.engine.make import kinds
 from tests.engine.shop import Findable, Order, buy_findable, later, row, status
@@ -110,3 +111,39 @@ def test_a_late_heartbeat_of_a_finished_run_changes_nothing() -> None:
     worker._give_up(run.id, turn.held.fence, "late")
     assert (Run.objects.get(pk=run.id).seq, status(run)) == (before, "completed")
     assert_invariants()
+
+
+@pytest.mark.postgres
+def test_a_run_whose_worker_slept_in_the_middle_of_a_transaction_makes_no_case_of_it() -> None:
+    """The server ends such a session; a worker that still holds the run when it wakes gives it up, and goes on."""
+    write = Transaction.write
+    slept: list[object] = []
+
+    def sleep_once(tx: Transaction) -> None:
+        if not slept:
+            slept.append(_end_my_session())
+        write(tx)
+
+    with peer(Findable) as shop, mock.patch.object(Transaction, "write", sleep_once):
+        run = runs.start(buy_findable, Order())
+        drive()
+    assert slept and status(run) == "completed" and len(shop.requests) == 1
+    assert "run.stop" not in kinds(run)
+
+
+def _end_my_session() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = '1ms'")
+        cursor.execute("SELECT pg_backend_pid()")
+        (pid,) = cursor.fetchone()
+    other = connections.create_connection("default")
+    try:
+        with other.cursor() as cursor:
+
+            def gone() -> bool:
+                cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", [pid])
+                return bool(cursor.fetchone() == (0,))
+
+            return bool(wait_for(gone))
+    finally:
+        other.close()
