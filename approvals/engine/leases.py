@@ -292,7 +292,7 @@ class SweeperLock:
             self._since = time.monotonic()
             with self._session.cursor() as cursor:
                 # A sweeper that is stopped in the middle must not keep all others from sweeping.
-                cursor.execute("SET idle_session_timeout = '30s'")
+                cursor.execute("SET idle_session_timeout = '10s'")
         try:
             with self._session.cursor() as cursor:
                 cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [_NAMESPACE, _SWEEPER])

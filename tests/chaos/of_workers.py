@@ -11,7 +11,7 @@ from tests.chaos.registry import cell
 from tests.chaos.site import patiently
 from tests.chaos.stage import Stage
 
-KILLS, STOPS, LEASE_SECONDS = 8, 5, 2
+KILLS, STOPS, LEASE_SECONDS = 8, 3, 2
 
 
 @cell("workers-killed", has_redis=True)
