@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from django.db import connection
 from django.db.models import Q
@@ -89,6 +90,33 @@ def _orphans() -> int:
 @cell("postgres-crash")
 def crash(stage: Stage) -> None:
     """A backend is killed: every session ends, the start time stays, and no live worker's run looks free."""
+
+    def kill() -> None:
+        sql = (
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s AND query LIKE '%%pg_backend_pid%%' LIMIT 1"
+        )
+        ((pid,),) = stage.postgres.ask(sql, stage.database)
+        stage.postgres.kill_backend(pid)
+
+    _while_long_steps_run(stage, "backend killed", kill)
+
+
+@cell("postgres-cut-off")
+def cut_off(stage: Stage) -> None:
+    """Every session is ended and none let in for 3 s, as a failover would: no live worker's run looks free."""
+
+    def cut() -> None:
+        connection.close()
+        stage.postgres.ask(f"ALTER DATABASE {stage.database} ALLOW_CONNECTIONS false")
+        ends = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        stage.postgres.ask(ends, stage.database)
+        stage.pass_time(3)
+        stage.postgres.ask(f"ALTER DATABASE {stage.database} ALLOW_CONNECTIONS true")
+
+    _while_long_steps_run(stage, "everybody cut off", cut)
+
+
+def _while_long_steps_run(stage: Stage, fault: str, strike: Callable[[], None]) -> None:
     stage.site.worker()
     stage.site.worker()
     held = [stage.start(flows.gate) for _ in range(4)]
@@ -96,17 +124,13 @@ def crash(stage: Stage) -> None:
     stage.pass_time(5)
     with stage:
         for _ in range(4):
-            sql = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND query LIKE '%%pg_backend_pid%%' LIMIT 1"
-            ((pid,),) = stage.postgres.ask(sql, stage.database)
-            stage.postgres.kill_backend(pid)
-            stage.fired["backend killed"] += 1
+            strike()
+            stage.fired[fault] += 1
             connection.close()
             wait_for(lambda: patiently(lambda: Run.objects.filter(pk__in=held).exists()))
             stage.pass_time(6)
         lost = Entry.objects.filter(run__in=held, kind="run.lose_lease")
-        stage.expect(
-            not patiently(lost.count), "a live worker's run looked free after a crash of the database"
-        )
+        stage.expect(not patiently(lost.count), "a live worker's run looked free")
         (stage.world / "gate").touch()
         stage.settle()
         again = patiently(lambda: Entry.objects.filter(run__in=held, kind="run.claim").count()) - len(held)
