@@ -16,7 +16,7 @@ from tests.chaos.site import Person, patiently
 from tests.chaos.stage import Stage
 
 RESTARTS, UP_SECONDS, DOWN_SECONDS = 10, 3.0, 0.5
-AWAY_SECONDS = 30.0
+AWAY_SECONDS = 75.0
 ORPHANS = 250
 
 
@@ -139,7 +139,7 @@ def _while_long_steps_run(stage: Stage, fault: str, strike: Callable[[], None]) 
 
 @cell("postgres-away")
 def away(stage: Stage) -> None:
-    """Away for half a minute: every page says 503 within seconds, and works again within seconds of its return."""
+    """Away for over a minute: every page says 503 within seconds, and works again within seconds of its return."""
     stage.site.worker()
     stage.site.web()
     person = Person(stage.site.address, "vera-reviewers")

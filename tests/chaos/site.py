@@ -31,7 +31,7 @@ from durable_app.environment import BASE_DIR
 REQUEST_SECONDS = 30.0
 
 
-def patiently[T](ask: Callable[[], T], *, seconds: float = 60) -> T:
+def patiently[T](ask: Callable[[], T], *, seconds: float = 150) -> T:
     """The answer of the database, asked again while it is away."""
     found: list[T] = []
 
