@@ -62,11 +62,22 @@ def runs(viewer: Viewer) -> QuerySet[Run]:
     """
     if viewer.is_operator:
         return Run.objects.all()
-    return Run.objects.filter(
-        Q(workflow__in=[w.name for w in workflows(viewer)])
-        | Q(requester=viewer.account)
-        | _is_any(_asked(viewer).filter(approval__wait__run=OuterRef("pk")))
-    )
+    shown, mine, asked = _reasons(viewer)
+    return Run.objects.filter(shown | mine | _is_any(asked))
+
+
+def runs_by_reason(viewer: Viewer) -> list[QuerySet[Run]]:
+    """The same as `runs`, by why they see them. A run may be among several."""
+    if viewer.is_operator:
+        return [Run.objects.all()]
+    shown, mine, asked = _reasons(viewer)
+    return [Run.objects.filter(reason) for reason in (shown, mine, Exists(asked))]
+
+
+def _reasons(viewer: Viewer) -> tuple[Q, Q, QuerySet[Audience]]:
+    """Why they see a run; the last is a reason where it has a row."""
+    asked = _asked(viewer).filter(approval__wait__run=OuterRef("pk"))
+    return Q(workflow__in=[w.name for w in workflows(viewer)]), Q(requester=viewer.account), asked
 
 
 def approvals(viewer: Viewer) -> QuerySet[Approval]:

@@ -46,6 +46,7 @@ def runs(request: Request) -> HttpResponse:
         "newest": f"?{_query(asked)}",
         "is_first": not after,
         "asked": asked,
+        "searched": runs_pages.SEARCHED,
         "statuses": runs_pages.STATUSES.items(),
         "workflows": sorted(names),
         "parts": ("list",),

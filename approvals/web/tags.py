@@ -63,6 +63,12 @@ def counted(number: int) -> str:
 
 
 @register.filter
+def thousands(number: int) -> str:
+    """A large number as it is read: `20,000`."""
+    return f"{number:,}"
+
+
+@register.filter
 def badge(word: Any, tone: str = "") -> SafeString:
     """A status as a label with its tone."""
     text = str(word)

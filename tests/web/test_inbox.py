@@ -18,7 +18,7 @@ from approvals.testing import clock
 from . import asking
 from .asking import words
 
-QUERIES = 9  # session and person 4, time, rows and decisions 2, counts 2, the rail's count
+QUERIES = 9  # session and person 4, time, rows and decisions 2, counts 2 (the rail shows one of them)
 
 
 def shown(answer: Any) -> list[str]:

@@ -120,6 +120,20 @@ def test_searches_by_key_id_the_end_of_an_id_and_requester(who: People, operator
     assert found(q="olaf", workflow="runpage-story") == []
 
 
+def test_what_is_old_is_found_by_its_whole_key_or_id_and_by_no_part(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_pages, "SEARCHED", 2)
+    old, *_ = flows.waiting(key="Invoice 7/2026"), flows.waiting(), flows.waiting()
+
+    def found(typed: str) -> list[str]:
+        return listed(operator.get(PAGE, {"q": typed}))
+
+    assert found("Invoice 7/2026") == [str(old.id)] == found(str(old.id))
+    assert found("invoice 7") == [] and len(found("runpage")) == 2
+    assert "Searched in the newest 2 runs" in words(operator.get(PAGE, {"q": "invoice 7"}))
+
+
 @pytest.mark.parametrize("typed", ["%", "_", "a\x00b", "\ud800", "' OR 1=1", "9" * 5_000, "\u202e"])
 def test_whatever_is_typed_is_only_searched_for(operator: Client, typed: str) -> None:
     flows.waiting()
