@@ -177,7 +177,9 @@ class ReconciliationAdmin(WindowOfRuns[Reconciliation]):
             return {"sees_only": row.status == WaitStatus.OPEN}
         case = show.read(row.data or "{}")
         asked = Outbox.objects.filter(kind=Outbox.Kind.PROBE, subject=row.pk).exists()
-        return {"form": self._form(row), "may_look": bool(case.get("effect")), "asked": asked}
+        effect = Effect.objects.filter(pk=case["effect"]).first() if case.get("effect") else None
+        may_look = effect is not None and desk.may_be_looked_up(effect)
+        return {"form": self._form(row), "may_look": may_look, "asked": asked}
 
     def _form(self, row: Wait, data: Any = None) -> ResolveForm:
         return ResolveForm(

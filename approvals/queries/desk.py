@@ -8,16 +8,17 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from approvals.models import Wait
+from approvals.models import Effect, Wait
 from approvals.queries import access
 from approvals.queries.documents import MISSING, about, read, sentence, with_about
 from approvals.states import NOT_UNDONE, resolutions
+from approvals.workflows import effects
 
 PAGE = 50
 
 ADVICE: Mapping[str, str] = {
-    "in doubt": "A call was sent and its answer never came. Look at the peer for an object made with the key "
-    "below, then say what you found. Nothing is sent again until you do.",
+    "in doubt": "A call was sent, and it is not known what came of it. Look at the peer for an object made with the "
+    "key below, then say what you found. Nothing is sent again until you do.",
     "contradicted": "The run was about to go on and read back what it had made. The world disagrees with the "
     "receipt, so it stopped before building on it.",
     "cannot tell": "The receipt was read back several times without an answer. Resume to try again once the peer "
@@ -65,11 +66,22 @@ _WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
         "The receipt is right.",
         "The read-back was wrong, or you have mended the world. It is checked again before later steps.",
     ),
+    ("cannot tell", "confirm"): (
+        "The receipt is right.",
+        "You have looked yourself: the run goes on. It is checked again before later steps.",
+    ),
     ("contradicted", "redo"): (
         "Do it again.",
         "What is gone is made again under a new key. If it needs approval, people are asked again.",
     ),
 }
+
+
+def label(why: str, resolution: str) -> str:
+    """What an operator said of a case of this kind, without its full stop."""
+    known = {"resume": _RESUME[1], "fail": _FAIL[1]}
+    words, _ = _WORDS.get((why, resolution), (known.get(resolution, resolution), ""))
+    return words.rstrip(".")
 
 
 def choices(why: str, case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -85,6 +97,12 @@ def choices(why: str, case: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         else:
             found.append(_RESUME if resolution == "resume" else _FAIL)
     return found
+
+
+def may_be_looked_up(effect: Effect) -> bool:
+    """Whether a worker can ask the peer for it: its kind says how, or its code is not known here."""
+    author = effects.of_kind((effect.compensates or effect).kind)
+    return author is None or author.offers("lookup")
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,8 @@ def _failed(story: _Story, entry: Seen) -> None:
         denied = clip(reason.removeprefix(_DENIED))
         story.failures.append(Note(denied, tone="bad", at=entry.at))
         return
+    if entry.kind == "effect.not_sent":
+        story.stamps.pop("sent", None)
     words = {
         "effect.not_sent": "certainly not sent",
         "effect.refuse": "the peer refused",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from approvals.queries import desk
 from approvals.queries.lines import NAME_CHARS, Line, Note, Seen, WaitSeen, clip, closing_value, quoted
 
 
@@ -125,7 +126,8 @@ def case_line(wait: WaitSeen, sentence: str) -> Line:
         )
     value = closing_value(closed)
     resolution, by = str(value.get("resolution") or closed.get("outcome")), str(value.get("by") or "")
-    said = f"{by}: {resolution}" if by else resolution
+    words = desk.label(wait.opened.name, resolution)
+    said = f"{by}: {words}" if by else words
     said += f" (“{clip(value['note'])}”)" if value.get("note") else ""
     took = closed.at - wait.opened.at
     return replace(

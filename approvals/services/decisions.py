@@ -125,6 +125,9 @@ def _refusal(
     wait = approval.wait
     if wait.status != WaitStatus.OPEN:
         return _closed(approval, said)
+    if digest != approval.digest and approval.revision == 1:
+        told = "This is not a digest of this approval; read it, and decide by the one that it shows"
+        return StaleDigest(told, wait=wait.pk, found=digest[:80] or "none", current=approval.digest)
     if digest != approval.digest or (revision is None and approval.revision > 1):
         return StaleDigest(
             wait=wait.pk, seen=digest or "none", current=approval.digest, revision=approval.revision

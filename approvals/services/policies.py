@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.db import transaction
 
 from approvals import facts, policy
@@ -38,6 +40,23 @@ def load(source: Mapping[str, Any] | Path | str, *, actor: Any = None) -> Loaded
     with transaction.atomic():
         version, changed = facts.publish(parsed, author=actor)
     return Loaded(version.slug, version.version, changed)
+
+
+def nobody(read: policy.Policy) -> list[str]:
+    """The groups and people that a policy asks and that do not exist now. Two queries."""
+    sources = {source for rule in read.rules for stage in rule.stages for source in stage.sources}
+    named = {
+        kind: [s.partition(":")[2] for s in sources if s.startswith(f"{kind}:")] for kind in ("group", "user")
+    }
+    people = get_user_model()._default_manager.filter(username__in=named["user"])
+    there = {
+        f"group:{name}"
+        for name in Group.objects.filter(name__in=named["group"]).values_list("name", flat=True)
+    }
+    there |= {f"user:{person.get_username()}" for person in people}
+    return sorted(
+        source for source in sources if source.startswith(("group:", "user:")) and source not in there
+    )
 
 
 class _Strict(yaml.SafeLoader):

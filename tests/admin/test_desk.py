@@ -9,7 +9,9 @@ import pytest
 from django.test import Client
 
 from approvals.models import Effect, Entry, Outbox, Reconciliation
+from approvals.queries import desk
 from approvals.services import reconciliation, runs
+from approvals.states import RESOLUTIONS
 from approvals.testing import assert_invariants, clock, drive, peer
 from tests.engine.undo import Flight, Mail, trip, world
 
@@ -94,6 +96,19 @@ def test_disprove_too_early_says_when_and_changes_nothing(operator: Client) -> N
         drive()
         assert len(shop.requests) == 1
     assert runs.get(case.run_id).status == "completed"
+
+
+def test_every_way_to_settle_has_words_of_its_own() -> None:
+    for why, ways in RESOLUTIONS.items():
+        offered = desk.choices(why, {"found": "missing"})
+        assert tuple(way for way, _, _ in offered) == ways, why
+        assert len({label for _, label, _ in offered}) == len(ways), why
+
+
+def test_a_look_up_is_offered_where_the_peer_can_be_asked(operator: Client) -> None:
+    blind, findable = flows.in_doubt(), flows.contradicted()
+    assert "Look it up" not in words(operator.get(url(blind)))
+    assert "Look it up" in words(operator.get(url(findable)))
 
 
 def test_contradicted_shows_both_checksums(operator: Client) -> None:

@@ -90,6 +90,7 @@ def test_a_refused_decision(manage: Manage, asked: dict[str, str], change: dict[
     assert answer.code == 1 and answer.error["code"] == code and answer.err == ""
     text = manage("approvals", "decide", asked["id"], *arguments)
     assert text.code == 1 and text.out == "" and "approvals decide:" in text.err
+    assert ("not a digest of this approval" in text.err) == ("--digest" in change)
     assert Decision.objects.count() == 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from django.contrib.auth.models import Group
+
 from approvals.testing import People
 from tests.commands.conftest import Manage
 
@@ -44,7 +46,12 @@ def test_load_show_and_the_difference(manage: Manage, team: People, tmp_path: Pa
 def test_lint_names_every_problem_by_its_path(manage: Manage, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(POLICY)
-    assert manage("policies", "lint", str(file), "--json").document["ok"] is True
+    found = manage("policies", "lint", str(file), "--json").document
+    assert found["ok"] is True
+    assert found["warnings"] == ["group:support does not exist here: nobody can decide for it"]
+    assert "warning: group:support" in manage("policies", "lint", str(file)).out
+    Group.objects.create(name="support")
+    assert manage("policies", "lint", str(file), "--json").document["warnings"] == []
     file.write_text(POLICY.replace("needed: 1", "needed: 0").replace("2d", "soon"))
     bad = manage("policies", "lint", str(file), "--json")
     assert bad.code == 1 and bad.error["code"] == "invalid_policy"

@@ -38,6 +38,12 @@ def test_a_key_starts_nothing_twice(manage: Manage) -> None:
     assert other.code == 1 and other.error["code"] == "run_conflict" and other.error["run"] == first["id"]
 
 
+def test_an_input_that_does_not_fit_is_told_what_would(manage: Manage) -> None:
+    wrong = manage("runs", "start", "commands-order", "--input", '{"skew": "A"}', "--json")
+    assert wrong.code == 1 and wrong.error["code"] == "invalid_input"
+    assert wrong.error["fields"] == "sku, note"
+
+
 def test_input_from_a_file(manage: Manage, tmp_path: Path) -> None:
     (tmp_path / "input.json").write_text('{"sku": "Ä", "note": "hush"}', encoding="utf-8")
     run = manage("runs", "start", "commands-order", "--input", f"@{tmp_path / 'input.json'}", "--json")

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from approvals import Verification, clock
+from approvals import NotSent, Verification, clock
 from approvals.models import Effect, Entry, Run, Wait
 from approvals.queries import access, timeline
 from approvals.queries.event_lines import loss_line
@@ -130,7 +130,7 @@ def test_doubt_that_only_an_operator_could_settle():
     olaf = people().operator
     reconciliation.resolve(case.pk, actor=olaf, resolution="confirm", note="I saw it", external_id="order-1")
     settled = told(line_of(run, "an operator settled"))
-    assert settled.endswith("; olaf: confirm (“I saw it”)")
+    assert settled.endswith("; olaf: It happened (“I saw it”)")
     assert "olaf says it did happen (“I saw it”)" in told(line_of(run, "effect"))
 
 
@@ -373,3 +373,13 @@ def test_verification_that_found_something_else():
     with peer(flows.Upload), mock.patch.object(flows.Upload, "verify", return_value=Verification.CHANGED):
         drive()
     assert "read back: it is not what the receipt says" in told(line_of(run, "effect"))
+
+
+def test_what_was_certainly_not_sent_is_not_called_sent():
+    refused = mock.Mock(side_effect=NotSent("the shelf is closed"))
+    run = runs.start(flows.story, flows.Order())
+    with mock.patch.object(flows.Upload, "perform", refused):
+        drive()
+    line = line_of(run, "effect")
+    assert [word for word, _ in line.stamps] == ["intent"]
+    assert "certainly not sent: the shelf is closed" in told(line)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from difflib import unified_diff
 from typing import Any
 
 import yaml
 from django.core.management.base import CommandParser
+from django.db import DatabaseError
 
 from approvals import clock, policy, queries
 from approvals.management.arguments import add_person, file
@@ -54,10 +56,15 @@ class Command(VerbCommand):
 
     def lint(self, options: Namespace) -> Answer:
         read = policies.read(options.file)
-        body = policy.body(read)
+        body, warnings = policy.body(read), []
+        with suppress(DatabaseError):  # a file can be checked where there is no database
+            warnings = [
+                f"{source} does not exist here: nobody can decide for it" for source in policies.nobody(read)
+            ]
+        told = f"{options.file}: policy {read.slug}, no problem."
         return Answer(
-            {"slug": read.slug, "ok": True, "body": body},
-            [f"{options.file}: policy {read.slug}, no problem."],
+            {"slug": read.slug, "ok": True, "body": body, "warnings": warnings},
+            [told, *(f"  warning: {warning}" for warning in warnings)],
         )
 
 

@@ -11,10 +11,12 @@ from uuid import UUID
 from django.core.management.base import CommandParser
 
 from approvals import clock, queries
+from approvals.errors import InvalidInput
 from approvals.management import reports
 from approvals.management.arguments import add_paging, add_person, identifier, json_value, page
 from approvals.management.output import FAILED, MANAGE, Answer, VerbCommand
 from approvals.management.people import find
+from approvals.queries import starting
 from approvals.services import runs
 from approvals.states import RunStatus
 from approvals.workflows.values import mask
@@ -67,9 +69,14 @@ class Command(VerbCommand):
         return _shown(run.id, "Started.")
 
     def _started(self, actor: Any, options: Namespace) -> runs.Run[Any]:
-        if actor is None:
-            return runs.start_json(options.workflow, options.input, key=options.key)
-        return runs.start_as(actor, options.workflow, options.input, key=options.key)
+        try:
+            if actor is None:
+                return runs.start_json(options.workflow, options.input, key=options.key)
+            return runs.start_as(actor, options.workflow, options.input, key=options.key)
+        except InvalidInput as error:
+            if fields := starting.asked(options.workflow).schema.get("properties"):
+                error.values["fields"] = ", ".join(fields)
+            raise
 
     def list(self, options: Namespace) -> Answer:
         filters = {k: v for k in ("status", "workflow") if (v := getattr(options, k))}
