@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 from typing import Any
 
@@ -31,7 +32,15 @@ class Readable(MiddlewareMixin):
 
 
 class Handler(ASGIHandler):
-    """Django's, which would raise on some requests before any middleware sees them, and answer others with nothing."""
+    """Django's, but for requests that it cannot make, and for browsers that leave in the middle."""
+
+    async def listen_for_disconnect(self, receive: Any) -> None:
+        """Hears nothing: what was begun is finished, whoever waits for it, and its answer is dropped.
+
+        Django would cancel it. A view in a thread cannot be cancelled; only what comes after it would be, and with it
+        the way back of its database connection into the pool: a browser that left often enough took all of them.
+        """
+        await asyncio.get_running_loop().create_future()
 
     def create_request(self, scope: Any, body_file: Any) -> Any:
         """The request; one that cannot be read comes without what is wrong with it, and marked."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest import mock
@@ -86,12 +87,22 @@ async def page(cookies: str) -> AsyncIterator[Socket]:
         await socket.leave()
 
 
-async def ask(content_type: bytes, query: bytes) -> tuple[int, dict[bytes, bytes], bytes]:
-    """What the site's application says to a request: status, headers, body."""
+async def ask(
+    content_type: bytes = b"",
+    query: bytes = b"",
+    *,
+    path: str = "/nope/",
+    leaves: Callable[[], Any] | None = None,
+) -> tuple[int, dict[bytes, bytes], bytes]:
+    """What the site's application says to a request: status, headers, body. With `leaves`, to a browser that is
+    gone before this is called, in a thread."""
     headers = [(b"host", HOST.encode()), (b"content-type", content_type)]
-    scope = {"type": "http", "method": "GET", "path": "/nope/", "query_string": query, "headers": headers}
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query, "headers": headers}
     site: Any = ApplicationCommunicator(application, scope)  # type: ignore[no-untyped-call]
     await site.send_input({"type": "http.request", "body": b""})
+    if leaves is not None:
+        await site.send_input({"type": "http.disconnect"})
+        await asyncio.to_thread(leaves)
     start, body = await site.receive_output(SECONDS), await site.receive_output(SECONDS)
     await site.wait(SECONDS)
     return start["status"], dict(start["headers"]), body["body"]

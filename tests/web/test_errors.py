@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from typing import Any
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import get_template
@@ -35,7 +37,17 @@ def refuses_as_a_service(request: HttpRequest) -> HttpResponse:
     raise PermissionRefused("Only <operators> may do that", needed="approvals.operate")
 
 
+begun, goes_on = threading.Event(), threading.Event()
+
+
+def lasts(request: HttpRequest) -> HttpResponse:
+    begun.set()
+    assert goes_on.wait(20)
+    return HttpResponse(f"{get_user_model().objects.count()} people")
+
+
 urlpatterns = [
+    path("lasts/", lasts),
     path("breaks/", breaks),
     path("refuses/", refuses),
     path("refuses-as-a-service/", refuses_as_a_service),
@@ -175,3 +187,16 @@ def test_a_request_that_django_cannot_even_make_is_refused_with_a_page(
     status, headers, body = asyncio.run(ask(content_type, query))
     assert status == 400 and b"could not be understood" in body
     assert b"default-src 'self'" in headers[b"Content-Security-Policy"]
+
+
+@pytest.mark.urls(__name__)
+@pytest.mark.django_db(transaction=True)
+def test_what_was_begun_is_finished_for_a_browser_that_left() -> None:
+    """Cancelled half-way, a request keeps the connection that it has from the pool, for ever."""
+
+    def gone() -> None:
+        assert begun.wait(20)
+        goes_on.set()
+
+    status, _, body = asyncio.run(ask(path="/lasts/", leaves=gone))
+    assert (status, body) == (200, b"0 people")
