@@ -109,8 +109,8 @@ ABLATIONS = {
     "intent": Ablation(
         _without_the_intent,
         (
-            (Cell(peer="found"), "worker after peer:perform in a transaction"),
-            (Cell(peer="blind"), "worker after peer:perform in a transaction"),
+            (Cell(peer="found"), "worker after peer:perform"),
+            (Cell(peer="blind"), "worker after peer:perform"),
         ),
     ),
     "receipt": Ablation(
@@ -124,13 +124,7 @@ ABLATIONS = {
         _without_grace, ((_LATE, "worker arrived peer:perform"), (_LATE, "worker after peer:perform"))
     ),
     "none": Ablation(lambda: None, ((Cell(peer="once"), "worker before peer:perform"),)),
-    "key": Ablation(
-        _another_key_per_attempt,
-        (
-            (Cell(peer="once"), "worker arrived peer:perform"),
-            (Cell(peer="once", answer="lost"), "worker after alone:engine.recovery.prepare"),
-        ),
-    ),
+    "key": Ablation(_another_key_per_attempt, ((Cell(peer="once"), "worker arrived peer:perform"),)),
 }
 
 

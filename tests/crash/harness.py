@@ -76,11 +76,15 @@ def play(cell: Cell, path: Path, database: str) -> Outcome:
 
 
 def see_through(folder: Folder, patience_seconds: float, *, clicked_again: bool) -> None:
-    """Answers what is asked, as people would, until every run is over, or for so long."""
+    """Answers what is asked, as people would, until every run is over, or for so long.
+
+    No crash should lead to a case other than doubt: where there is one, nothing that comes after it matters.
+    """
     ends = time.monotonic() + patience_seconds
     if clicked_again and folder.clicked.exists():
         _insist(lambda: _click_again(*folder.clicked.read_text().split()))
-    while time.monotonic() < ends and Run.objects.filter(finished_at=None).exists():
+    odd = Wait.objects.filter(kind="reconciliation", status="open").exclude(name="in doubt")
+    while time.monotonic() < ends and Run.objects.filter(finished_at=None).exists() and not odd.exists():
         if not _answer():
             threading.Event().wait(_LOOK_SECONDS)
 
