@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
+from django.db import Error as DatabaseError
+
 from approvals import faults
 from approvals.engine.cases import Interrupted
 from approvals.engine.history import REFUSED, History, Recorded, call_of, refusal_of, refused
@@ -21,9 +23,9 @@ from approvals.errors import (
     words_of,
 )
 from approvals.limits import limits
-from approvals.models import Run
+from approvals.models import Entry, Run
 from approvals.models.trouble import is_trouble
-from approvals.transitions import Held, NewEntry, record, runs
+from approvals.transitions import Held, NewEntry, locked, record, runs
 
 BUFFER_ENTRIES = 256
 Unopened = tuple[dict[str, Any], timedelta | None]
@@ -45,6 +47,7 @@ class Positions:
         self._stored = True
         self._buffer: list[NewEntry] = []
         self._buffered_since = 0.0
+        self._unheard = False
         self._unopened: list[Unopened] = []
         self._done = 0
         self._unsaid: NewEntry | None = None
@@ -146,18 +149,19 @@ class Positions:
             if not self._buffer:
                 return
             self.reach("before_flush")
-            self._fenced(lambda: self._record(self._buffer))
+            self._fenced(self._record)
             self._buffer = []
             self.reach("after_flush")
 
     def record_with(self, entry: NewEntry) -> None:
         """Records buffered results and this entry in the caller's transaction; `committed` follows it."""
-        entries, done = [*self._buffer, entry], max(self._done, entry.position or 0)
-        self._fenced(lambda: self._record(entries, position=done))
+        done = max(self._done, entry.position or 0)
+        self._fenced(lambda: self._record(entry, position=done))
+        self._unheard = True
 
     def committed(self, position: int) -> None:
         """The caller's transaction is committed; this position is complete."""
-        self._buffer, self._done = [], max(self._done, position)
+        self._buffer, self._unheard, self._done = [], False, max(self._done, position)
 
     def flush_due(self) -> None:
         """Called by the heartbeat: commits a prefix that has waited long enough."""
@@ -168,7 +172,7 @@ class Positions:
         ):
             try:
                 if self.leaving is None and self._buffer:
-                    self._record(self._buffer)
+                    self._record()
                     self._buffer = []
                     if (progress := self._progress) is not None:
                         runs.show_progress(self.held, progress)
@@ -177,17 +181,32 @@ class Positions:
                 self.lock.release()
 
     def _record(
-        self,
-        entries: list[NewEntry],
-        end: tuple[str, dict[str, Any]] | None = None,
-        *,
-        position: int | None = None,
+        self, *more: NewEntry, end: tuple[str, dict[str, Any]] | None = None, position: int | None = None
     ) -> int:
         if self.replaying:
             self.end_of_journal()
-        last = record(self.held, entries, position=self._done if position is None else position, end=end)
+        self._hear()
+        entries, done = [*self._buffer, *more], self._done if position is None else position
+        try:
+            last = record(self.held, entries, position=done, end=end)
+        except DatabaseError:
+            self._unheard = True
+            raise
         self.run.seq = max(self.run.seq, last)
         return last
+
+    def _hear(self) -> None:
+        """After a commit whose answer was lost: what the journal holds of the buffer is not written again.
+
+        The lock is given when a commit that was still on its way has landed, or never will. Raises LeaseLost.
+        """
+        if not self._unheard:
+            return
+        with locked(self.run.pk, held=self.held):
+            since = Entry.objects.filter(run=self.run.pk, seq__gt=self.run.seq, position__isnull=False)
+            landed = set(since.values_list("position", "kind"))
+        self._buffer = [e for e in self._buffer if (e.position, e.kind) not in landed]
+        self._unheard = False
 
     def _fenced(self, write: Callable[[], Any]) -> None:
         try:

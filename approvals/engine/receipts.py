@@ -27,15 +27,26 @@ def store(call: Call, row: Effect, data: events.ReceiptData) -> None:
     A turn that gave up here would leave its effect in doubt, and a blind peer's to a person, though nothing is.
     """
     ends = time.monotonic() + PATIENCE_SECONDS
+    unheard: DatabaseError | None = None
     while True:
         try:
             with call.turn.boundary(honour=False) as tx:
+                if unheard is not None:
+                    _look_again(row, unheard)
                 tx.position = max(tx.position, row.position)
                 events.commit(tx, row, data)
             return
         except DatabaseError as error:
             if not is_trouble(error) or not _is_unrecorded(call.turn, row, ends):
                 raise
+            unheard = error
+
+
+def _look_again(row: Effect, unheard: DatabaseError) -> None:
+    """Under the lock of the run: a commit that was still on its way when one looked has landed, or never will."""
+    row.refresh_from_db()
+    if row.status != EffectStatus.DISPATCHED:
+        raise unheard
 
 
 def _is_unrecorded(turn: Turn, row: Effect, ends: float) -> bool:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
+from django.db import Error as DatabaseError
 from django.db import connection
 
 from approvals import clock
@@ -52,7 +53,6 @@ author_log = logging.getLogger("approvals.workflow")
 
 _COUNTS = frozenset({"uuid", "random", "progress"})
 """Calls that record nothing; every other one may commit or suspend."""
-
 
 _OPENS_NOTHING_ELSE = frozenset({"signal", "wait", "wait_any", "wait_all", *_COUNTS})
 """Calls that let a wait stay unopened: what waits for it opens it in the same transaction."""
@@ -156,6 +156,7 @@ class Turn(Positions):
             if self._buffer:
                 self.reach("before_flush")
             try:
+                self._hear()
                 if honour and self._stop_if_asked():
                     self.leave(Stopped())
                 with locked(self.run_id, held=self.held) as tx:
@@ -164,6 +165,9 @@ class Turn(Positions):
                     yield tx
             except LeaseLost as lost:
                 self.leave(lost)
+            except DatabaseError:
+                self._unheard = True
+                raise
             flushed, self._buffer, self._unopened = bool(self._buffer), [], []
             self.run = tx.run
             first = tx.run.seq - len(tx.entries) + 1
@@ -197,8 +201,7 @@ class Turn(Positions):
                 return False
             self._fill(tx)
             stopped = runs.honour_stop(tx)
-        if stopped:
-            self._buffer = []
+        self._buffer = []
         return stopped
 
     def note(self, tx: Transaction, entry: NewEntry, digest: str = "") -> None:
@@ -360,7 +363,7 @@ class Turn(Positions):
         """A run that leaves nothing to be closed ends in one statement, with all that it had buffered."""
         with self.lock:
             end = ("complete", {"finished_at": clock.Now(), "output": output})
-            if not self._record(self._buffer, end):
+            if not self._record(end=end):
                 return False
             self._buffer = []
             return True
