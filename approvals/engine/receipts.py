@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from django.db import Error as DatabaseError
 from django.db import connection
@@ -13,9 +12,6 @@ from approvals.models import Effect
 from approvals.models.trouble import is_trouble
 from approvals.states import EffectStatus
 from approvals.transitions import effects as events
-
-if TYPE_CHECKING:
-    from approvals.engine.turn import Turn
 
 PATIENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
@@ -37,7 +33,7 @@ def store(call: Call, row: Effect, data: events.ReceiptData) -> None:
                 events.commit(tx, row, data)
             return
         except DatabaseError as error:
-            if not is_trouble(error) or not _is_unrecorded(call.turn, row, ends):
+            if not is_trouble(error) or not _is_unrecorded(row, ends):
                 raise
             unheard = error
 
@@ -49,14 +45,18 @@ def _look_again(row: Effect, unheard: DatabaseError) -> None:
         raise unheard
 
 
-def _is_unrecorded(turn: Turn, row: Effect, ends: float) -> bool:
-    """Whether the database, once it answers again, still waits for this receipt; a commit may have landed unheard."""
-    while time.monotonic() < ends and not turn.stop_asked and not connection.in_atomic_block:
+def _is_unrecorded(row: Effect, ends: float) -> bool:
+    """Whether the database, once it answers again, still waits for this receipt; a commit may have landed unheard.
+
+    A request to stop is no reason to forget it. A worker that ends waits for its turns no longer than it does
+    for any other (`Worker.stop`), and one that lost the run meanwhile is refused at the commit.
+    """
+    while time.monotonic() < ends and not connection.in_atomic_block:
+        time.sleep(_LOOK_SECONDS)  # first, too: a database may read well and be unable to write
         connection.close()
         try:
             row.refresh_from_db()
         except DatabaseError:
-            time.sleep(_LOOK_SECONDS)
-        else:
-            return row.status == EffectStatus.DISPATCHED
+            continue
+        return row.status == EffectStatus.DISPATCHED
     return False

@@ -116,7 +116,7 @@ def test_a_receipt_whose_commit_lands_after_one_looked_is_not_stored_twice() -> 
         record(*args)
         mock.patch.object(connection, "commit", cut).start()
 
-    def looked_too_early(turn: Turn, row: Any, ends: float) -> bool:
+    def looked_too_early(row: Any, ends: float) -> bool:
         if row.status != EffectStatus.COMMITTED or calls.count("looked"):
             return False
         calls.append("looked")

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection
 
 from approvals.engine import receipts
 from approvals.services import runs
-from approvals.testing import drive, peer
+from approvals.testing import drive, peer, people
 from approvals.transitions import effects as events
 from tests.engine.make import case, kinds
 from tests.engine.shop import Blind, Order, buy_blind, row, status
@@ -65,3 +65,53 @@ def test_a_database_that_stays_away_leaves_the_doubt_to_a_person() -> None:
         run = runs.start(buy_blind, Order())
         drive()
     assert case(run).name == "in doubt" and len(shop.calls) == 1
+
+
+def test_a_pause_that_somebody_asks_for_meanwhile_gives_no_receipt_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The heartbeat tells a turn to stop; it cannot tell it to forget what only this process knows."""
+    store = receipts.store
+
+    def asked(call: Any, *args: Any) -> None:
+        runs.pause(run.id, actor=people().operator, reason="hold it")
+        call.turn.stop_asked = True
+        store(call, *args)
+
+    monkeypatch.setattr(receipts, "store", asked)
+    with peer(Blind) as shop, lost(1, lands=False):
+        run = runs.start(buy_blind, Order())
+        drive()
+    assert (status(run), row(run).status, len(shop.calls)) == ("paused", "committed", 1)
+
+
+class Clock:
+    """A module `time` that goes on by itself, and by what is slept."""
+
+    at = 0.0
+
+    def monotonic(self) -> float:
+        self.at += 0.01
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def test_a_database_that_reads_and_cannot_write_is_not_asked_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A full disk: each look succeeds at once, each commit fails at once."""
+    tried: list[int] = []
+
+    def full(*args: Any) -> None:
+        tried.append(1)
+        raise OperationalError("no space left on device")
+
+    monkeypatch.setattr(receipts, "time", Clock())
+    monkeypatch.setattr(events, "commit", full)
+    with peer(Blind):
+        run = runs.start(buy_blind, Order())
+        drive()
+    assert case(run).name == "in doubt"
+    assert 10 < len(tried) <= receipts.PATIENCE_SECONDS / receipts._LOOK_SECONDS
