@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from asgiref.sync import async_to_sync
+from django.db import Error as DatabaseError
 from django.db import connection, connections
 
 from approvals.errors import ContextMisuse, StepTimeout, StepWrites
@@ -57,16 +58,30 @@ def reading_only() -> Iterator[None]:
     """Inside `guarded`: refuses every writing statement of this thread with StepWrites.
 
     Raises ContextMisuse for a body that leaves a transaction open: nothing after it would be committed.
+    What the body itself raised goes first.
     """
     _body.reads_only = True
     try:
         yield
+    except BaseException:
+        _is_rolled_back()  # what the body raised says more
+        raise
     finally:
         _body.reads_only = False
-        if connection.connection is not None and not (connection.autocommit or connection.in_atomic_block):
-            connection.rollback()
-            connection.set_autocommit(True)
-            raise ContextMisuse("A step left a transaction of its own open; it was rolled back")
+    if _is_rolled_back():
+        raise ContextMisuse("A step left a transaction of its own open; it was rolled back")
+
+
+def _is_rolled_back() -> bool:
+    """Ends a transaction that a body left open; False if it left none."""
+    if connection.connection is None or connection.autocommit or connection.in_atomic_block:
+        return False
+    try:
+        connection.rollback()
+        connection.set_autocommit(True)
+    except DatabaseError:  # its session is gone, and with it all that was open; another one begins anew
+        connection.close()
+    return True
 
 
 def call(

@@ -8,7 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from approvals.models import Approval, Decision, Effect, Entry, Message, Outbox, Run, Wait
-from approvals.states import NOT_UNDONE, RUN_FINAL, EffectStatus, RunStatus, WaitKind, WaitStatus, next_state
+from approvals.states import (
+    NOT_UNDONE,
+    RUN_FINAL,
+    STEP_FAILURES,
+    STEP_RESULTS,
+    EffectStatus,
+    RunStatus,
+    WaitKind,
+    WaitStatus,
+    next_state,
+)
 
 _CALLS = frozenset({"step", "transaction", "now", "refused", "wait_any", "compensate"})
 _ASKED = ("", "cancel_asked", "pause_asked", "fail_asked")
@@ -86,6 +96,9 @@ def _was_allowed(effect: Effect) -> bool:
 def _of_run(run: Run) -> Iterator[str]:
     entries = list(Entry.objects.filter(run=run).order_by("seq"))
     yield from _fold(run, entries)
+    ends = Counter(e.position for e in entries if e.kind in (*STEP_RESULTS, *STEP_FAILURES))
+    if twice := [position for position, n in ends.items() if n > 1]:
+        yield f"I7: {run} recorded the end of a step twice, at {twice}"
     effects = Counter(Effect.objects.filter(run=run).values_list("status", flat=True))
     if run.status != RunStatus.RUNNING and effects[EffectStatus.DISPATCHED]:
         yield f"I4: {run} is {run.status} with a dispatched effect"

@@ -68,3 +68,14 @@ def test_a_connection_that_a_step_spoils_spoils_no_other_run(spoil: str, goes_on
     assert other.output == 2
     assert (runs.get(run.id).output == 1) if goes_on else ("left a transaction" in case(run).data)
     assert_invariants()
+
+
+def test_a_step_that_fails_with_a_transaction_open_fails_with_its_own_error() -> None:
+    def body() -> None:
+        connection.set_autocommit(False)
+        raise ValueError("the first error")
+
+    run, other = _beside_a_healthy_one(body)
+    assert other.output == 2
+    assert runs.get(run.id).status == "failed" and "the first error" in str(runs.get(run.id).error)
+    assert_invariants()
