@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from approvals import Context
 from approvals.engine import recovery, waits
+from approvals.errors import LimitExceeded
 from approvals.limits import Limits, limits
 from approvals.models import Run
 from approvals.services import runs
@@ -106,3 +107,25 @@ def test_a_limit_that_makes_no_sense_is_refused_by_its_name(given: Any, told: st
     settings.APPROVALS_LIMITS = given
     with pytest.raises(ImproperlyConfigured, match="APPROVALS_LIMITS: .*" + told.partition(";")[0]):
         limits.__wrapped__()
+
+
+@flow
+def does_it_alone(ctx: Context, n: int) -> str:
+    try:
+        told = str(ctx.wait(ctx.child("again", does_it_alone, n + 1)))
+    except LimitExceeded as error:
+        told = error.code
+    ctx.sleep("a while", timedelta(hours=1))
+    return told
+
+
+def test_a_refused_child_that_its_author_foresaw_is_refused_again_by_replay_whatever_the_limit_is_then() -> (
+    None
+):
+    with mock.patch.object(waits, "limits", return_value=Limits(nesting=1)):
+        run = ran(does_it_alone)
+    for _ in range(2):
+        clock.shift(timedelta(hours=1))
+        drive()
+    assert (runs.get(run.id).output, Run.objects.count()) == ("limit_exceeded", 2)
+    assert_invariants()
