@@ -111,7 +111,7 @@ def fill() -> None:
         )
         if codename == "review":
             user.groups.add(group)
-    policies.load(scenes.POLICY)
+    policies.load(scenes.TWO_OF_THREE)
     connections.close_all()
 
 

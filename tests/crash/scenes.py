@@ -15,7 +15,7 @@ from approvals import Context, Text, step, workflow
 from approvals.workflows.registry import Durability
 from tests.crash.peers import MAIL, REFUND, RESERVE, Asked, Kind
 
-POLICY = """
+TWO_OF_THREE = """
 slug: crash-two-of-three
 rules:
   - stages: [{needed: 2, from: ["group:crash"]}]
