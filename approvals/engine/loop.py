@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from queue import SimpleQueue
-from uuid import UUID
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection, connections
@@ -16,17 +15,14 @@ from django.db.models import Count, Q
 
 from approvals import clock, outbox
 from approvals.engine import leases, probes, sweeper
-from approvals.engine.cases import is_interrupt
+from approvals.engine.holding import Holding
 from approvals.engine.housekeeping import Housekeeper
-from approvals.engine.leases import Lease, SweeperLock, lease_seconds
-from approvals.engine.turn import Turn
-from approvals.errors import Crashed, Leave, UnknownVersion, words_of
-from approvals.limits import limits
+from approvals.engine.leases import Lease, SweeperLock
+from approvals.errors import Crashed
 from approvals.models import Run, statements
 from approvals.models import Worker as WorkerRow
 from approvals.states import RunStatus
-from approvals.transitions import SUSPECT_TURNS, claim, locked, runs
-from approvals.workflows import registry
+from approvals.transitions import SUSPECT_TURNS, claim
 
 log = logging.getLogger(__name__)
 
@@ -42,16 +38,12 @@ _NOTE_SWEEP_SECONDS = 5.0
 _RESTART_SECONDS = 0.1
 
 
-class Worker:
+class Worker(Holding):
     """Moves runs until it is stopped. Threads of one process; its lease and fences keep it honest."""
 
     def __init__(self, threads: int = 4, queue: str = "default", name: str | None = None) -> None:
-        self.threads, self.queue_name, self.name = threads, queue, name or ""
-        self.known = registry.known()
-        self.lease: Lease | None = None
-        self.turns: dict[UUID, Turn] = {}
-        self._claimed: dict[UUID, int] = {}
-        self._suspects: set[UUID] = set()
+        super().__init__(queue, name or "")
+        self.threads = threads
         self._work: SimpleQueue[Run | None] = SimpleQueue()
         self._wake = threading.Event()
         self._idle = threading.Semaphore(0)
@@ -59,8 +51,6 @@ class Worker:
         self._alone = False
         self._looked_for_suspects = time.monotonic()
         self._noted_sweep = float("-inf")
-        self._stopping = threading.Event()
-        self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         outbox.listen(self._wake)
 
@@ -107,11 +97,6 @@ class Worker:
             if thread.name.startswith(name):
                 thread.join(max(0.0, ends - time.monotonic()))
 
-    def _lease(self) -> Lease:
-        if self.lease is None:
-            raise RuntimeError("This worker was not started")
-        return self.lease
-
     def wait_until_dry(
         self, stop: threading.Event, tell: Callable[[int], object] = lambda left: None
     ) -> None:
@@ -141,11 +126,6 @@ class Worker:
         )
         counted = rows.values_list("workflow", "version").annotate(n=Count("pk"))
         return sum(n for name, version, n in counted if (name, version) in self.known)
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it was told to stop."""
-        return self._stopping.is_set()
 
     def _guarded(self, loop: Callable[[], None]) -> None:
         """A loop that the database interrupts starts again; the others of this worker go on."""
@@ -225,64 +205,6 @@ class Worker:
                 if connection.errors_occurred:
                     connection.close()
 
-    def _heartbeat(self) -> None:
-        """Renews the lease, commits what was buffered too long, and looks after its own turns."""
-        every = min(limits().buffer_seconds / 2, lease_seconds() / 3)
-        next_renewal = 0.0
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                # One run whose row somebody holds for long must not cost this worker its lease.
-                cursor.execute("SET lock_timeout = '500ms'")
-        while True:
-            self._lease().keep_session()  # first of all: others have little patience
-            if time.monotonic() >= next_renewal:
-                next_renewal = time.monotonic() + lease_seconds() / 3
-                self._renew()
-            for turn in list(self.turns.values()):
-                self._flush(turn)
-            self._look_after_turns()
-            if self._ended.wait(every):
-                return
-
-    def _flush(self, turn: Turn) -> None:
-        try:
-            turn.flush_due()
-        except Leave as lost:
-            turn.stop_asked = True
-            log.warning("run %s: %s", turn.run_id, type(lost).__name__)
-        except OperationalError as error:
-            if connection.errors_occurred and not connection.is_usable():
-                raise
-            log.warning("run %s: not committed now, its row is held: %s", turn.run_id, error)
-
-    def _renew(self) -> None:
-        if self._lease().renew():
-            return
-        log.warning(
-            "worker %s was given up by others; it starts again under a new name", self._lease().worker.name
-        )
-        self._lease().drop_locks()
-        self.lease = Lease(name=self.name, queue=self.queue_name, known=self.known)
-
-    def _look_after_turns(self) -> None:
-        """Requests to stop reach a turn here; a run whose turn is gone or far too long is given up."""
-        held = Run.objects.filter(status=RunStatus.RUNNING, worker=self._lease().worker.pk)
-        orphans = set()
-        for run_id, fence, cancel, pause in held.values_list(
-            "pk", "fence", "cancel_requested_at", "pause_requested_at"
-        ):
-            turn = self.turns.get(run_id)
-            if turn is not None and turn.held.fence == fence:
-                turn.stop_asked = turn.stop_asked or self.stopping or bool(cancel or pause)
-                if time.monotonic() - turn.started > limits().turn_seconds:
-                    turn.stop_asked = True  # should it ever come back
-                    self._give_up(run_id, fence, "its turn ran past the limit")
-            elif self._claimed.get(run_id) != fence:
-                orphans.add(run_id)
-                if run_id in self._suspects:  # seen twice: not just being claimed
-                    self._give_up(run_id, fence, "its turn is gone though its worker lives")
-        self._suspects = orphans
-
     def _sweeps(self) -> None:
         lock, housekeeper = SweeperLock(), Housekeeper()
         try:
@@ -323,47 +245,6 @@ class Worker:
                     self._wake.set()
         finally:
             own.close()
-
-    # --- one turn ---------------------------------------------------------------------------------
-
-    def take(self, run: Run) -> None:
-        """Moves one claimed run as far as it goes. Raises only Crashed (tests)."""
-        try:
-            workflow = registry.resolve(run.workflow, run.version)
-        except UnknownVersion as error:
-            self._give_up(run.pk, run.fence, str(error))
-            self._claimed.pop(run.pk, None)
-            return
-        fence = run.fence
-        try:
-            turn = Turn(run, workflow)
-            self.turns[run.pk] = turn
-            turn.stop_asked = self.stopping
-            turn.execute()
-        except Crashed:
-            raise
-        except BaseException as error:
-            why = f"the turn died: {type(error).__name__}: {words_of(error)}"[:500]
-            log.warning("run %s: %s", run.pk, why)
-            self._give_up(run.pk, fence, why)
-            if is_interrupt(error):
-                raise
-        finally:
-            if (mine := self.turns.get(run.pk)) is not None and mine.held.fence == fence:
-                del self.turns[run.pk]  # not that of a later turn, if this one had been given up
-            if self._claimed.get(run.pk) == fence:
-                self._claimed.pop(run.pk)
-
-    def _give_up(self, run_id: UUID, fence: int, why: str) -> None:
-        """The run goes to whoever claims it next; if even that fails, the end of the lease says so."""
-        try:
-            if not connection.in_atomic_block:
-                connection.close_if_unusable_or_obsolete()
-            with locked(run_id) as tx:
-                if tx.run.status == RunStatus.RUNNING and tx.run.fence == fence:
-                    runs.lose_lease(tx, why=why)
-        except Exception as error:
-            log.warning("run %s could not be given up, the sweeper will take it: %s", run_id, error)
 
     # --- without threads --------------------------------------------------------------------------
 

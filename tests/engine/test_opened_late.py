@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from approvals import Context, Failed
-from approvals.engine import turn
+from approvals.engine import boundaries
 from approvals.limits import limits
 from approvals.services import runs
 from approvals.testing import drive
@@ -89,7 +89,7 @@ def test_what_is_not_opened_yet_counts_against_the_length_of_a_journal() -> None
 
 def test_not_more_than_a_bufferful_is_left_unopened() -> None:
     run = runs.start(asks_for_many, 10)
-    with mock.patch.object(turn, "BUFFER_ENTRIES", 4), commits() as made:
+    with mock.patch.object(boundaries, "BUFFER_ENTRIES", 4), commits() as made:
         drive()
     assert len(made) == 3 and kinds(run).count("wait.open") == 10
     assert runs.replay(run.id).same

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("fresh_workers")
 
 def limits(**changes: Any) -> Any:
     made = Limits(**changes)
-    return mock.patch.multiple("approvals.engine.loop", limits=lambda: made)
+    return mock.patch.multiple("approvals.engine.holding", limits=lambda: made)
 
 
 def test_a_turn_that_died_though_its_worker_lives_is_given_up() -> None:
