@@ -44,7 +44,7 @@ class Limits:
     body_bytes: int = 1_000_000
     """Of one request to the web."""
     file_bytes: int = 20_000_000
-    """Of one file that somebody sends with a form."""
+    """Of one file that somebody sends with a form, or saves from a page."""
     map_items: int = 10_000
     """Of one ctx.map."""
 

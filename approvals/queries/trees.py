@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
 from approvals.sealing import MASKED
+from approvals.types import FileRef
 
 
 class Hidden(Enum):
@@ -36,6 +39,24 @@ def is_file(value: Any) -> bool:
         and all(isinstance(value[part], str) for part in ("name", "storage_name", "sha256"))
         and isinstance(value["size"], int)
     )
+
+
+def files(tree: Any) -> Iterator[Mapping[str, Any]]:
+    """Every stored file in a value, in its order."""
+    if is_file(tree):
+        yield tree
+    elif isinstance(tree, Mapping | list):
+        for part in tree.values() if isinstance(tree, Mapping) else tree:
+            yield from files(part)
+
+
+def file_id(file: Mapping[str, Any]) -> str:
+    """What stands for this file in an address; empty for what no storage can hold, whatever it looks like."""
+    with suppress(ValueError):
+        named = FileRef.model_validate(dict(file))
+        told = json.dumps([named.name, named.storage_name, named.sha256])
+        return hashlib.sha256(told.encode()).hexdigest()[:32]
+    return ""
 
 
 def written(tree: Any, *, indent: int | None = 2) -> str:

@@ -25,6 +25,7 @@ from approvals.queries.wording import absolute, amount
 from approvals.services import decisions, files
 from approvals.web import forms, show
 from approvals.web.exhibits import exhibits
+from approvals.web.files import below
 from approvals.web.pages import Request, page, render, see_other
 from approvals.web.show import Sight
 
@@ -170,7 +171,7 @@ def _is_shortened(found: sheets.Sheet) -> bool:
 def _page(request: Request, found: sheets.Sheet, typed: Typed, status: int = HTTPStatus.OK) -> HttpResponse:
     valid_for = found.terms.valid_for
     context = {
-        **_layout(found, Sight(whole="whole" in request.GET)),
+        **_layout(found, Sight(whole="whole" in request.GET, files=below("approval", found.id))),
         "sheet": found,
         "now": found.now,
         "parts": PARTS,
@@ -182,7 +183,13 @@ def _page(request: Request, found: sheets.Sheet, typed: Typed, status: int = HTT
         "asked": [(stage, [_source(source) for source in stage.sources]) for stage in found.stages],
         "fields": _fields(found, typed),
         "decisions": [
-            (d, Sight().value(d.form, "form") if d.form is not None else None) for d in found.decisions
+            (
+                d,
+                Sight(files=below("approval", found.id)).value(d.form, "form")
+                if d.form is not None
+                else None,
+            )
+            for d in found.decisions
         ],
         "deciders": sorted({d.reviewer for d in found.decisions if d.counts and d.outcome == found.outcome}),
     }

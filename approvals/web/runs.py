@@ -17,6 +17,7 @@ from approvals.queries import access, runs_pages, timeline, trees
 from approvals.queries.runs_pages import Filters, Stored
 from approvals.services import runs as service
 from approvals.web import show
+from approvals.web.files import below
 from approvals.web.pages import Request, identifier, page, render, see_other
 
 SEARCH_CHARS = 200
@@ -143,8 +144,8 @@ def _page(
             "reason": reason,
             "undo": request.POST.get("undo") == "1",
             "whole": whole,
-            "input": _shown(found.input, whole=whole),
-            "output": _shown(found.output, whole=whole),
+            "input": _shown(run_id, found.input, whole=whole),
+            "output": _shown(run_id, found.output, whole=whole),
             "case_page": "admin:approvals_reconciliation_change" if viewer.account.is_staff else "",
         }
         if part in WITH_JOURNAL:
@@ -171,10 +172,11 @@ def _before(text: str) -> int | None:
     return None
 
 
-def _shown(stored: Stored | None, *, whole: bool) -> dict[str, Any] | None:
+def _shown(run_id: UUID, stored: Stored | None, *, whole: bool) -> dict[str, Any] | None:
     """A value for its template; None if there is none."""
     if stored is None:
         return None
     if not stored.is_whole:
         return {"chars": stored.chars}
-    return {"value": show.Sight(whole=whole).value(trees.read(stored.text)), "chars": stored.chars}
+    sight = show.Sight(whole=whole, files=below("run", run_id))
+    return {"value": sight.value(trees.read(stored.text)), "chars": stored.chars}

@@ -122,10 +122,13 @@ class Shown:
 
 
 class Sight:
-    """What one page shows, and whether it had to shorten anything. `whole`: show all of it."""
+    """What one page shows, and whether it had to shorten anything. `whole`: show all of it.
 
-    def __init__(self, *, whole: bool = False) -> None:
-        self.whole = whole
+    `files`: the address below which files that are shown can be fetched; empty: they cannot.
+    """
+
+    def __init__(self, *, whole: bool = False, files: str = "") -> None:
+        self.whole, self._files = whole, files
         self.is_shortened = False
         self._chars, self._rows = PAGE_CHARS, PAGE_ROWS
 
@@ -204,6 +207,8 @@ class Sight:
 
     def _file(self, item: Any) -> SafeString:
         name, kept = self.text(item["name"]), self.text(item["storage_name"])
+        if self._files and (file_id := trees.file_id(item)):
+            name = mark_safe(f'<a class="go" href="{escape(self._files)}{file_id}/">{name}</a>')  # noqa: S308 - escaped
         told = f"{name} · {item['size']:,} bytes<br><code>sha256 {escape(item['sha256'])}</code>"
         return mark_safe(f"{told}<br><small>kept as {kept}</small>")  # noqa: S308 - each part was escaped
 
