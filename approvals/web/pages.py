@@ -21,6 +21,9 @@ from approvals.queries import access
 
 type Tab = Literal["inbox", "runs", "workflows", "reconciliations", ""]
 
+KEYS_COOKIE, OFF = "single_keys", "off"
+"""Kept by the browser, not the session: who needs it off needs it off after the next sign-in too."""
+
 SOON = timedelta(hours=1)
 """What is due within this is marked."""
 
@@ -53,7 +56,7 @@ def page[**P](
             if not request.user.is_authenticated:
                 if "part" in request.GET:
                     return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
-                return redirect_to_login(request.get_full_path())
+                return redirect_to_login(request.get_full_path() if "GET" in methods else reverse("inbox"))
             request.viewer = access.viewer(request.user)  # type: ignore[attr-defined]
             try:
                 return view(request, *args, **kwargs)  # type: ignore[arg-type]
@@ -97,8 +100,9 @@ def render(
     """The whole page, or of a page that was asked for `?part=NAME` only that partial of its template.
 
     Adds what every template may use: `now` and `version` (database time, the latter in microseconds, read
-    before anything that the template itself reads), `soon`, `viewer`, `counts` and `tab`. Views that read rows before
-    should bring a `now` of their own, read before these. Raises Http404 for a part that there is not.
+    before anything that the template itself reads), `soon`, `viewer`, `counts`, `tab` and `keys_off`. Views that
+    read rows before should bring a `now` of their own, read before these. Raises Http404 for a part that there is
+    not.
     """
     now = context.get("now") or clock.now()
     part = request.GET.get("part", "") if request.method in ("GET", "HEAD") else ""
@@ -108,6 +112,7 @@ def render(
         "soon": now + SOON,
         "viewer": request.viewer,
         "tab": tab,
+        "keys_off": request.COOKIES.get(KEYS_COOKIE) == OFF,
         **context,
     }
     if part == "rail":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from approvals.web import approval, files, inbox, reconciliations, runs, signing, workflows
+from approvals.web import approval, files, inbox, keys, reconciliations, runs, signing, workflows
 
 urlpatterns: list[URLPattern] = [
     path("", inbox.inbox, name="inbox"),
+    path("keys/", keys.keys, name="keys"),
     path("approvals/<uuid:wait_id>/", approval.approval, name="approval"),
     path("approvals/<uuid:wait_id>/files/<str:file_id>/", files.of_approval, name="approval-file"),
     path("runs/", runs.runs, name="runs"),

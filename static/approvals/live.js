@@ -329,11 +329,12 @@
     retry = setTimeout(connect, longest * (0.5 + Math.random() / 2)); // not all pages at once
   }
 
-  // --- keys: never while somebody types -------------------------------------------------------------------------------
+  // --- keys: never while somebody types, nor where somebody switched them off -------------------------------------------------------------------------------
 
   let lastKey = "";
 
   function onKey(event) {
+    if (document.querySelector(".rail")?.dataset.keys === "off") return;
     const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
     if (isTyping || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const search = document.querySelector("input[type=search]"), home = document.querySelector(".rail .brand");

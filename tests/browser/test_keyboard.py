@@ -7,6 +7,7 @@ import re
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.roads import RUN, letter
+from tests.browser.screen import sign_in
 
 MOST_TABS = 60
 
@@ -82,6 +83,39 @@ def test_a_letter_that_is_typed_is_no_command(browse, site):
     vera.keyboard.type("gijk/")
     expect(vera.get_by_label("Comment")).to_have_value("gijk/")
     expect(vera).to_have_url(re.compile(approval["id"]))
+
+
+def test_single_keys_are_switched_off_in_every_tab_and_stay_off(browse, site):
+    letter(site)
+    page: Page = browse()
+    sign_in(page, site, "vera")
+    page.goto("/runs/")
+    search = page.get_by_role("searchbox")
+    page.keyboard.press("/")
+    expect(search).to_be_focused()
+    search.blur()
+
+    inbox = page.context.new_page()
+    inbox.goto("/")
+    tab_to(inbox, inbox.get_by_role("button", name="Turn them off"))
+    inbox.keyboard.press("Enter")
+    expect(inbox.get_by_role("button", name="Turn them on")).to_be_visible()
+    inbox.keyboard.press("j")
+    expect(inbox.locator("body")).to_be_focused()
+
+    page.evaluate("window.dispatchEvent(new Event('online'))")  # as every so often, the page looks by itself
+    expect(page.get_by_role("navigation", name="Main")).to_have_attribute("data-keys", "off")
+    page.keyboard.type("/gi")
+    expect(page.locator("body")).to_be_focused()
+    expect(page).to_have_url(re.compile("/runs/"))
+
+    inbox.get_by_role("button", name="Sign out").click()
+    expect(inbox.get_by_label("Name")).to_be_visible()
+    sign_in(inbox, site, "vera")
+    inbox.get_by_role("button", name="Turn them on").click()
+    expect(inbox.get_by_role("button", name="Turn them off")).to_be_visible()
+    inbox.keyboard.press("j")
+    expect(inbox.locator("[data-row] a").first).to_be_focused()
 
 
 def test_the_content_is_one_key_away(browse):
