@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from django.db import Error as DatabaseError
+from django.db import connection
+
 from approvals import canonical, facts, policy
 from approvals.engine import asking, receipts
 from approvals.engine.calls import Call, same_request, settled, stored
@@ -274,7 +277,7 @@ def perform(call: Call, row: Effect, started: float) -> Receipt[Any]:
         turn.reach("performing")
         # A process can be held up between the commit and here: past its deadline, or when another worker has
         # the run, nothing may be sent.
-        if time.monotonic() >= ends or not events.may_still_be_sent(row, turn.held):
+        if time.monotonic() >= ends or not _may_still_be_sent(call, row):
             raise NotSent("the deadline of the call had passed before it was sent")
         with turn.inside(f"the effect {call.name!r}"):
             receipt = call.author.perform(request, row.key)
@@ -293,6 +296,15 @@ def perform(call: Call, row: Effect, started: float) -> Receipt[Any]:
     receipts.store(call, row, data)
     turn.reach("receipt_committed")
     return call.receipt(row, data, row.key)
+
+
+def _may_still_be_sent(call: Call, row: Effect) -> bool:
+    """Raises NotSent where the database gives no answer: that nothing went out is certain, and no doubt."""
+    try:
+        return events.may_still_be_sent(row, call.turn.held)
+    except DatabaseError as error:
+        connection.close()  # whatever is wrong with it: what must be told now needs a sound one
+        raise NotSent(f"the database did not say whether it may be sent: {words_of(error)}") from error
 
 
 def _reason(error: Refused | NotSent) -> str:

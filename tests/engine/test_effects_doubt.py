@@ -7,11 +7,13 @@ from datetime import timedelta
 from unittest import mock
 
 import pytest
+from django.db import OperationalError
 
 from approvals import Context, Effect, Receipt, Unknown, workflow
 from approvals.errors import IllegalTransition, InvalidInput
 from approvals.services import runs
 from approvals.testing import assert_invariants, crash_at, decide, drive, peer, pending, people
+from approvals.transitions import effects as events
 from tests.engine.make import case, kinds
 from tests.engine.shop import (
     Blind,
@@ -286,4 +288,18 @@ def test_a_pause_while_the_grace_runs_does_not_spin_and_goes_on_after_it() -> No
         runs.resume(run.id, actor=who.operator)
         later(seconds=60)
         assert status(run) == "completed" and len(shop.requests) == 1
+        assert_invariants()
+
+
+def test_a_database_that_does_not_say_whether_to_send_leaves_no_doubt() -> None:
+    """Nothing went out: a blind peer is asked anew, and no person."""
+    asked = mock.patch.object(events, "may_still_be_sent", side_effect=OperationalError("gone"))
+    with peer(Blind) as shop:
+        run = runs.start(buy_blind, Order())
+        with asked:
+            drive()
+        assert shop.calls == [] and row(run).status == "intended" and "did not say" in row(run).reason
+        later(seconds=60)
+        assert status(run) == "completed" and len(shop.requests) == 1
+        assert "effect.doubt" not in kinds(run)
         assert_invariants()
