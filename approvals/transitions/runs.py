@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from approvals import outbox
 from approvals.errors import IllegalTransition
@@ -167,9 +167,9 @@ def resume(tx: Transaction, *, actor: str) -> None:
 def unwind(tx: Transaction) -> None:
     """To be claimed only to settle what is in doubt and to undo what is owed, before it can end.
 
-    Of a run that owes compensation no code will run: what its code stopped at is of no interest any more.
+    Of such a run no code will run: what its code stopped at is of no interest any more.
     """
-    if tx.run.unwinding == Run.Unwinding.ASKED:
+    if tx.run.unwinding != Run.Unwinding.BEGUN:
         for case in Wait.objects.filter(_CASES, run=tx.run).exclude(name__in=_STILL_MATTERS):
             leave_wait(tx, case)
     Wait.objects.filter(run=tx.run).exclude(parked=Wait.NOT_PARKED).update(parked=Wait.NOT_PARKED)
@@ -253,8 +253,12 @@ _STILL_MATTERS = ("in doubt", NOT_UNDONE, "no progress", "version unknown")
 """Cases that concern a run which is only to be undone any more; the others are about its code's next steps."""
 _CASES = Q(kind=WaitKind.RECONCILIATION, status=WaitStatus.OPEN)
 _UNSETTLED = Effect.objects.filter(status__in=EFFECT_UNSETTLED)
+_CAME_OF_ENDING = Q(run__unwinding=Run.Unwinding.BEGUN) | Q(
+    run__unwinding=Run.Unwinding.NO, opened_at__gte=F("run__cancel_requested_at")
+)
+"""Cases that were opened while the run was settling or undoing: closed because it is to end, they would come back."""
 _SETTLES = (
-    Q(~Q(run__unwinding=Run.Unwinding.ASKED) | Q(name__in=_STILL_MATTERS), kind=WaitKind.RECONCILIATION)
+    Q(Q(name__in=_STILL_MATTERS) | _CAME_OF_ENDING, kind=WaitKind.RECONCILIATION)
     | Q(Exists(_UNSETTLED.filter(run=OuterRef("run"), position=OuterRef("position"))), kind=WaitKind.TIMER)
     | Q(position__lt=0)
 )

@@ -15,8 +15,9 @@ from approvals.errors import LimitExceeded
 from approvals.limits import Limits, limits
 from approvals.models import Run
 from approvals.services import runs
-from approvals.testing import assert_invariants, clock, drive
+from approvals.testing import assert_invariants, clock, crash_at, drive, peer
 from tests.engine.make import case, flow, ran, resume
+from tests.engine.shop import Findable, Order, buy_findable, later, row
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -128,4 +129,18 @@ def test_a_refused_child_that_its_author_foresaw_is_refused_again_by_replay_what
         clock.shift(timedelta(hours=1))
         drive()
     assert (runs.get(run.id).output, Run.objects.count()) == ("limit_exceeded", 2)
+    assert_invariants()
+
+
+def test_a_run_that_is_too_old_and_in_doubt_is_settled_and_cancelled_without_an_operator() -> None:
+    with mock.patch.object(recovery, "limits", return_value=Limits(run_days=0)), peer(Findable) as shop:
+        run = runs.start(buy_findable, Order())
+        with crash_at("performed"):
+            drive()
+        later(seconds=1)
+        assert case(run).name == "too old" and row(run).status == "in_doubt"
+        runs.cancel(run.id, actor=None, reason="enough")
+        later(seconds=60)
+    assert runs.get(run.id).status == "cancelled" and row(run).status == "committed"
+    assert len(shop.requests) == 1
     assert_invariants()
