@@ -12,7 +12,7 @@ from django.db import OperationalError, connection
 from approvals.engine.cases import is_interrupt
 from approvals.engine.leases import Lease, lease_seconds
 from approvals.engine.turn import Turn
-from approvals.errors import Crashed, Leave, UnknownVersion, words_of
+from approvals.errors import Crashed, LeaseLost, UnknownVersion, words_of
 from approvals.limits import limits
 from approvals.models import Run
 from approvals.states import RunStatus
@@ -110,9 +110,14 @@ class Holding:
     def _flush(self, turn: Turn) -> None:
         try:
             turn.flush_due()
-        except Leave as lost:
-            turn.stop_asked = True
-            log.warning("run %s: %s", turn.run_id, type(lost).__name__)
+        except LeaseLost as lost:
+            turn.leaving = lost  # said once; its next call of the context leaves
+            log.warning(
+                "run %s was given up or taken over (fence %s holds no more): its turn here ends at its next call, "
+                "and what it had not committed is done again by whoever has the run",
+                turn.run_id,
+                turn.held.fence,
+            )
         except OperationalError as error:
             if connection.errors_occurred and not connection.is_usable():
                 raise

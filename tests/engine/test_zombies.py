@@ -91,7 +91,9 @@ def test_a_zombies_step_counts_for_nothing() -> None:
     assert_invariants()
 
 
-def test_a_late_heartbeat_of_a_finished_run_changes_nothing() -> None:
+def test_a_late_heartbeat_of_a_finished_run_changes_nothing_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """CASES 20."""
     run = runs.start(count_to, 1)
     worker = Worker()
@@ -103,8 +105,12 @@ def test_a_late_heartbeat_of_a_finished_run_changes_nothing() -> None:
     before = Run.objects.get(pk=run.id).seq
     turn.keep(NewEntry("step.complete", 9, "late"))
     turn._buffered_since = 0
+    worker._flush(turn)
+    worker._flush(turn)
+    (told,) = [record.getMessage() for record in caplog.records if "holds no more" in record.getMessage()]
+    assert str(run.id) in told and "done again by whoever has the run" in told
     with pytest.raises(LeaseLost):
-        turn.flush_due()
+        turn.enter("step")
     assert not worker.lease.renew()
     worker.turns[run.id] = turn
     worker._look_after_turns()
