@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import logging
 from typing import Any
 
 from django.core.exceptions import BadRequest
@@ -29,6 +30,16 @@ class Readable(MiddlewareMixin):
             is_text = False
         if not is_text:
             raise BadRequest(f"Only UTF-8 is read here, not {charset[:40]!a}")
+
+
+class Unread(logging.Filter):
+    """Keeps to one line what uvicorn tells of a websocket's text that is no UTF-8: it has refused it already (1007)."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Lets everything pass."""
+        if record.exc_info and isinstance(record.exc_info[1], UnicodeDecodeError):
+            record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
+        return True
 
 
 class Handler(ASGIHandler):

@@ -160,11 +160,13 @@ LOGGING = {
     "formatters": {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s", "datefmt": "%Y-%m-%dT%H:%M:%S%z"}
     },
+    "filters": {"unread": {"()": "durable_app.reading.Unread"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": environment.log_level()},
     # Django's own would write to a terminal only under DEBUG, and mail the admins.
     "loggers": {
         "django": {"handlers": [], "level": "NOTSET", "propagate": True},
+        "uvicorn.error": {"filters": ["unread"]},
         "rq": {"level": "WARNING"},  # three lines for each hint would say nothing
     },
 }
