@@ -71,9 +71,10 @@ def _raised(run: Run, turn: Turn, error: BaseException) -> tuple[str, dict[str, 
 
 
 def _by_operator(run: Run) -> bool:
-    """Whether somebody ended the run where it stood, whatever its code would have done next."""
-    failed = run.status == RunStatus.FAILED and json.loads(run.error)["code"] == "operator"
-    return failed or run.status == RunStatus.CANCELLED
+    """Whether somebody ended the run where it stood, or has it undone there, whatever its code would have done next."""
+    if run.error:
+        return bool(json.loads(run.error)["code"] == "operator")
+    return run.status == RunStatus.CANCELLED or run.unwinding == Run.Unwinding.BEGUN
 
 
 def _end_differs(run: Run, turn: Turn, ended: str, output: str | None) -> dict[str, Any]:

@@ -105,6 +105,15 @@ def test_an_operator_who_fails_a_run_that_was_to_be_undone_has_it_undone() -> No
     assert world.order == ["undo.blind", "undo.flight"]
 
 
+def test_what_is_being_undone_replays_up_to_where_it_stood() -> None:
+    """Its waits are closed with nothing in them; whatever the code would make of that, it is not what ended it."""
+    run = ran(trip("ways-car", Car, ends="waits"))
+    world.answers = [ConnectionError("the answer was lost")]
+    cancel(run)
+    drive()
+    assert case(run).name == "in doubt" and runs.replay(run.id).same
+
+
 def test_a_run_that_ended_otherwise_cannot_be_undone_any_more() -> None:
     for flow in (trip("ways-done", Flight, ends="undoes"), trip("ways-failed", Flight, compensate=False)):
         run = ran(flow)
