@@ -5,7 +5,7 @@ UV_LOCK := .venv/bin/uv pip compile -q --universal --python-version 3.12 --gener
 EMBEDDED := env -u DATABASE_URL -u REDIS_URL
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo test lint bench chaos crash-matrix lock runtime dev
+.PHONY: help up demo test lint bench chaos crash-matrix model lock runtime dev
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1	/p' Makefile
@@ -37,6 +37,11 @@ crash-matrix: dev ## Kill a process at every boundary and judge by an outside le
 
 chaos: dev ## Stop, kill and cut whatever the product leans on, and count what comes of it (CHAOS="CELL …")
 	$(PY) -m tests.chaos $(CHAOS)
+
+TIMES := 50
+model: dev ## Do random things in random orders and crash random programs, for minutes, on both databases (TIMES=500)
+	MODEL_TIMES=$(TIMES) $(EMBEDDED) $(PY) -m pytest -n auto tests/model $(MODEL)
+	MODEL_TIMES=$(TIMES) $(PY) tests/services.py $(PY) -m pytest -n auto tests/model $(MODEL)
 
 lint: export DJANGO_SETTINGS_MODULE = durable_app.settings_test
 lint: export PUBLIC_URL = https://durable.example.org

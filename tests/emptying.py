@@ -35,7 +35,8 @@ def _tables() -> list[str]:
     return sorted(set(names) - _KEPT)
 
 
-def _empty(test: Any) -> None:
+def empty(test: Any = None) -> None:
+    """Takes away every row that a test, or an example of one, may have left."""
     with transaction.atomic(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(_POSTGRESQL % ", ".join(f"'{name}'" for name in _tables()))
@@ -47,4 +48,4 @@ def _empty(test: Any) -> None:
 
 def install() -> None:
     """For every test that commits."""
-    TransactionTestCase._fixture_teardown = _empty  # type: ignore[attr-defined]
+    TransactionTestCase._fixture_teardown = empty  # type: ignore[attr-defined]

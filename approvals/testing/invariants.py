@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from approvals.models import Approval, Decision, Effect, Entry, Message, Outbox, Run, Wait
@@ -38,12 +38,12 @@ _BY_HOLDER = frozenset(
 )
 
 
-def problems(peers: Sequence[tuple[type, Any]]) -> list[str]:
-    """Every invariant that does not hold, in words."""
+def problems(peers: Sequence[tuple[type, Any]], runs: Iterable[Run] | None = None) -> list[str]:
+    """Every invariant that does not hold, in words; of runs, only of these, if they are given."""
     found: list[str] = []
     for _, ledger in peers:
         found += _applied_once(ledger)
-    for run in Run.objects.all():
+    for run in Run.objects.all() if runs is None else runs:
         found += _of_run(run)
     found += _consumed_once()
     return found
