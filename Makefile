@@ -16,14 +16,8 @@ up: runtime ## Start everything: database, demo people and policies, web and wor
 demo: runtime ## Run the main job, kill its worker on the way, decide, and end
 	@$(PY) manage.py demo
 
-# Run on SQLite alone: what asks no database, and what goes by the doors that others take on both (locks, plans,
-# statements by hand, sessions, hints and crashes are tried on both). Of the pages in a browser, the main road.
-ONCE := tests/values tests/policy tests/ground tests/test_listings.py tests/test_readme.py tests/admin/test_windows.py \
-	tests/live/test_rough_sockets.py \
-	tests/engine/test_crashes.py tests/crash/test_ablations.py $(patsubst %,tests/poison/test_%.py,durations limits) \
-	$(filter-out tests/research/test_publishing.py,$(wildcard tests/research/test_*.py)) \
-	$(patsubst %,tests/web/test_%.py,errors files forged_forms forms forms_back keys run showing signing start timeline workflows) \
-	$(filter-out tests/browser/test_main_road.py,$(wildcard tests/browser/test_*.py))
+# What the second half of `test` leaves out, and why: see the file.
+ONCE := $(wildcard $(shell sed '/^\#/d' tests/once.txt))
 test: lint ## Check everything: lint, the suite on SQLite and in Chromium, the suite on PostgreSQL and Redis
 	$(EMBEDDED) $(PY) tests/services.py --chromium $(PY) -m pytest -n auto
 	$(PY) tests/services.py $(PY) -m pytest -n auto $(ONCE:%=--ignore=%)
