@@ -21,6 +21,9 @@ from approvals.workflows import registry
 
 log = logging.getLogger(__name__)
 
+ENDS = object()
+"""What the loop of a thread returns that is needed no more."""
+
 
 class Holding:
     """What `Worker` is made of below its threads: it holds runs, and gives up those it cannot move."""
@@ -32,6 +35,8 @@ class Holding:
         self.turns: dict[UUID, Turn] = {}
         self._claimed: dict[UUID, int] = {}
         self._suspects: set[UUID] = set()
+        self._replaced: set[tuple[UUID, int]] = set()
+        self._hands = threading.Lock()
         self._stopping = threading.Event()
         self._ended = threading.Event()
 
@@ -70,10 +75,31 @@ class Holding:
             if is_interrupt(error):
                 raise
         finally:
-            if (mine := self.turns.get(run.pk)) is not None and mine.held.fence == fence:
-                del self.turns[run.pk]  # not that of a later turn, if this one had been given up
+            with self._hands:
+                if (mine := self.turns.get(run.pk)) is not None and mine.held.fence == fence:
+                    del self.turns[run.pk]  # not that of a later turn, if this one had been given up
             if self._claimed.get(run.pk) == fence:
                 self._claimed.pop(run.pk)
+
+    def was_replaced(self, run: Run) -> bool:
+        """Whether this turn lasted so long that another thread has taken the place of its own."""
+        with self._hands:
+            is_so = (run.pk, run.fence) in self._replaced
+            self._replaced.discard((run.pk, run.fence))
+            return is_so
+
+    def replace(self, turn: Turn) -> None:
+        """Told that the thread of this turn does not come back; whoever has threads starts another."""
+
+    def _abandon(self, turn: Turn) -> None:
+        """A thread cannot be ended from outside. Its place is not lost: a few such runs would stop this worker."""
+        turn.stop_asked = True  # should it ever come back
+        key = (turn.run_id, turn.held.fence)
+        with self._hands:
+            if self.turns.get(turn.run_id) is not turn or key in self._replaced:
+                return
+            self._replaced.add(key)
+        self.replace(turn)
 
     def _give_up(self, run_id: UUID, fence: int, why: str) -> None:
         """The run goes to whoever claims it next; if even that fails, the end of the lease says so."""
@@ -143,7 +169,7 @@ class Holding:
             if turn is not None and turn.held.fence == fence:
                 turn.stop_asked = turn.stop_asked or self.stopping or bool(cancel or pause)
                 if time.monotonic() - turn.started > limits().turn_seconds:
-                    turn.stop_asked = True  # should it ever come back
+                    self._abandon(turn)
                     self._give_up(run_id, fence, "its turn ran past the limit")
             elif self._claimed.get(run_id) != fence:
                 orphans.add(run_id)

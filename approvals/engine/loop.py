@@ -15,9 +15,10 @@ from django.db.models import Count, Q
 
 from approvals import clock, outbox
 from approvals.engine import leases, probes, sweeper
-from approvals.engine.holding import Holding
+from approvals.engine.holding import ENDS, Holding
 from approvals.engine.housekeeping import Housekeeper
 from approvals.engine.leases import Lease, SweeperLock
+from approvals.engine.turn import Turn
 from approvals.errors import Crashed
 from approvals.models import Run, statements
 from approvals.models import Worker as WorkerRow
@@ -33,6 +34,10 @@ _AGAIN_SECONDS = (
 )
 _DRY_POLL_SECONDS = 0.1
 _SUSPECT_SECONDS = 10.0
+_ROOM_SECONDS = 30.0
+"""So long at most a worker that is never empty by itself takes nothing new for the sake of a suspect."""
+_ALONE_SECONDS = 60.0
+"""So long a suspect has its worker for itself: what has not brought it down by then may well last for hours."""
 _LOCK_SECONDS = 2
 _NOTE_SWEEP_SECONDS = 5.0
 _RESTART_SECONDS = 0.1
@@ -48,7 +53,7 @@ class Worker(Holding):
         self._wake = threading.Event()
         self._idle = threading.Semaphore(0)
         self._free = 0
-        self._alone = False
+        self._alone_until = self._room_since = 0.0
         self._looked_for_suspects = time.monotonic()
         self._noted_sweep = float("-inf")
         self._threads: list[threading.Thread] = []
@@ -59,7 +64,7 @@ class Worker(Holding):
     def start(self) -> None:
         """Starts its threads and returns."""
         self.lease = Lease(name=self.name, queue=self.queue_name, known=self.known)
-        loops: list[tuple[str, Callable[[], None]]] = [
+        loops: list[tuple[str, Callable[[], object]]] = [
             ("claims", self._claims),
             ("heartbeat", self._heartbeat),
             ("sweeper", self._sweeps),
@@ -69,9 +74,16 @@ class Worker(Holding):
             loops.append(("listen", self._listen))
         loops += [(f"turn-{n}", self._turns) for n in range(self.threads)]
         for name, loop in loops:
-            thread = threading.Thread(target=self._guarded, args=(loop,), name=f"worker-{name}", daemon=True)
-            thread.start()
-            self._threads.append(thread)
+            self._start(name, loop)
+
+    def _start(self, name: str, loop: Callable[[], object]) -> None:
+        thread = threading.Thread(target=self._guarded, args=(loop,), name=f"worker-{name}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def replace(self, turn: Turn) -> None:
+        """Starts a thread in place of one that does not come back; should it ever, it ends."""
+        self._start(f"turn-instead-of-{turn.run_id}", self._turns)
 
     def stop(self, timeout_seconds: float = 10) -> None:
         """Gives its runs back at their next boundary, and ends. What does not end in time is taken by others."""
@@ -93,7 +105,7 @@ class Worker(Holding):
             self.lease.release()
 
     def _join(self, name: str, ends: float) -> None:
-        for thread in self._threads:
+        for thread in list(self._threads):
             if thread.name.startswith(name):
                 thread.join(max(0.0, ends - time.monotonic()))
 
@@ -127,13 +139,14 @@ class Worker(Holding):
         counted = rows.values_list("workflow", "version").annotate(n=Count("pk"))
         return sum(n for name, version, n in counted if (name, version) in self.known)
 
-    def _guarded(self, loop: Callable[[], None]) -> None:
-        """A loop that the database interrupts starts again; the others of this worker go on."""
+    def _guarded(self, loop: Callable[[], object]) -> None:
+        """A loop that the database interrupts starts again; the others of this worker go on. One that says so ends."""
         pause = _RESTART_SECONDS
         while not self.stopping:
             began = time.monotonic()
             try:
-                loop()
+                if loop() is ENDS:
+                    return
             except (OperationalError, InterfaceError) as error:
                 log.warning(
                     "%s: the database is away, trying again: %s", threading.current_thread().name, error
@@ -167,34 +180,37 @@ class Worker(Holding):
 
         So it takes no others with it, and those that merely shared a worker with it are cleared.
         """
-        is_empty = limit == self.threads
-        if self._alone and not is_empty:
+        is_empty = limit >= self.threads
+        if not is_empty and time.monotonic() < self._alone_until:
             return []
         worker, claimed = self._lease().worker, []
-        self._alone = False
+        self._alone_until = 0.0
         if not self._suspects_have_waited():
             claimed = claim(worker, self.known, limit)
         if not claimed and is_empty:
             claimed = claim(worker, self.known, 1, suspects=True)
-            self._alone = bool(claimed)
-            self._looked_for_suspects = time.monotonic()
+            self._looked_for_suspects, self._room_since = time.monotonic(), 0.0
+            self._alone_until = time.monotonic() + _ALONE_SECONDS if claimed else 0.0
         self._claimed.update((run.pk, run.fence) for run in claimed)
         return claimed
 
     def _suspects_have_waited(self) -> bool:
         """Whether a worker that is never empty by itself should become so for their sake."""
-        if time.monotonic() - self._looked_for_suspects < _SUSPECT_SECONDS:
+        now = time.monotonic()
+        if now - self._looked_for_suspects < _SUSPECT_SECONDS:
             return False
         there = Run.objects.filter(
             status=RunStatus.PENDING,
             turns_lost__gte=SUSPECT_TURNS,
             ready_at__lte=clock.now() - timedelta(seconds=_SUSPECT_SECONDS),
         ).exists()
-        if not there:
-            self._looked_for_suspects = time.monotonic()
-        return there
+        self._room_since = self._room_since or now
+        if there and now - self._room_since < _ROOM_SECONDS:
+            return True
+        self._looked_for_suspects, self._room_since = now, 0.0
+        return False
 
-    def _turns(self) -> None:
+    def _turns(self) -> object:
         while not self.stopping:
             self._idle.release()
             self._wake.set()
@@ -204,6 +220,9 @@ class Worker(Holding):
                 self.take(run)
                 if connection.errors_occurred:
                     connection.close()
+                if self.was_replaced(run):
+                    return ENDS
+        return None
 
     def _sweeps(self) -> None:
         lock, housekeeper = SweeperLock(), Housekeeper()

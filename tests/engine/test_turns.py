@@ -175,3 +175,32 @@ def test_a_busy_worker_makes_room_for_a_suspect() -> None:
     assert worker._claim(1) == [], "and nothing beside the suspect"
     assert [r.pk for r in worker._claim(2)] == [third.id]
     worker.lease.release()
+
+
+def test_a_suspect_that_lasts_keeps_its_worker_for_a_minute_and_not_for_hours() -> None:
+    run, other = runs.start(count_to, 1), runs.start(count_to, 2)
+    Run.objects.filter(pk=run.id).update(turns_lost=3, ready_at=now() - timedelta(hours=1))
+    worker = Worker(threads=2)
+    worker.lease = leases.Lease(known=worker.known)
+    worker._looked_for_suspects -= 10
+    assert worker._claim(1) == [], "room is made for it"
+    worker._room_since -= 30
+    assert [r.pk for r in worker._claim(1)] == [other.id], "but not for ever"
+    assert [r.pk for r in worker._claim(2)] == [run.id]
+    third = runs.start(count_to, 3)
+    assert worker._claim(1) == []
+    worker._alone_until -= 60
+    assert [r.pk for r in worker._claim(1)] == [third.id]
+    worker.lease.release()
+
+
+def test_a_run_that_hangs_each_time_costs_its_worker_no_thread_and_asks_an_operator() -> None:
+    """CASES 16: of one thread, none is left to the others if a body that does not come back keeps it."""
+    run = runs.start(lingers, 1)
+    with limits(turn_seconds=1), working(threads=1):
+        assert entered.wait(15)
+        others = [runs.start(count_to, n) for n in (1, 2)]
+        assert [ends(other, seconds=60) for other in others] == ["completed", "completed"]
+        wait_for(lambda: Run.objects.filter(pk=run.id, waits__name="no progress").exists())
+        assert status(run) == "suspended" and "past the limit" in case(run).data
+    assert_invariants()
