@@ -10,6 +10,7 @@ import pytest
 from approvals.engine.leases import Lease
 from approvals.testing import assert_invariants, people
 from tests.engine import make, workers
+from tests.engine.processes import worker  # noqa: F401  # a fixture
 
 
 @pytest.fixture
