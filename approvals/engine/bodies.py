@@ -28,13 +28,17 @@ _WRITE = re.compile(
 )
 
 
+_SESSION = re.compile(rf"{_BEFORE}(?:set|reset|pragma|discard|listen|load|attach|detach)\b", re.IGNORECASE)
+_IN_SESSION = ("set_config", "advisory_lock")
 _body = threading.local()
 
 
 def _refuse_writes(execute: Any, sql: Any, params: Any, many: bool, context: Mapping[str, Any]) -> Any:
+    text = sql if isinstance(sql, str) else str(sql)
+    if _SESSION.match(text) or any(word in text for word in _IN_SESSION):
+        _body.changed_session = True
     if not getattr(_body, "reads_only", False):
         return execute(sql, params, many, context)
-    text = sql if isinstance(sql, str) else str(sql)
     if _WRITE.search(text):
         raise StepWrites(statement=text[:80])
     return execute(sql, params, many, context)
@@ -48,9 +52,17 @@ statements.harmless[_refuse_writes] = lambda: not getattr(_body, "reads_only", F
 def guarded() -> Iterator[None]:
     """Watches this thread's connections for as long as a turn lasts; `reading_only` then costs nothing."""
     with ExitStack() as stack:
+        stack.callback(_end_changed_session)
         for each in connections.all():
             stack.enter_context(each.execute_wrapper(_refuse_writes))
         yield
+
+
+def _end_changed_session() -> None:
+    """What a body set holds for its session, and so for whatever this thread moves next: it gets a new one."""
+    if getattr(_body, "changed_session", False) and not connection.in_atomic_block:
+        _body.changed_session = False
+        connection.close()
 
 
 @contextmanager
@@ -60,15 +72,14 @@ def reading_only() -> Iterator[None]:
     Raises ContextMisuse for a body that leaves a transaction open: nothing after it would be committed.
     What the body itself raised goes first.
     """
-    _body.reads_only = True
+    _body.reads_only, was_open = True, False
     try:
         yield
-    except BaseException:
-        _is_rolled_back()  # what the body raised says more
-        raise
     finally:
         _body.reads_only = False
-    if _is_rolled_back():
+        was_open = _is_rolled_back()
+        _end_changed_session()
+    if was_open:
         raise ContextMisuse("A step left a transaction of its own open; it was rolled back")
 
 

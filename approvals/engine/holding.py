@@ -71,6 +71,8 @@ class Holding:
         except BaseException as error:
             why = f"the turn died: {type(error).__name__}: {words_of(error)}"[:500]
             log.warning("run %s: %s", run.pk, why)
+            if not connection.in_atomic_block:
+                connection.close()  # whatever ended the turn may lie in its session, and would end the next one too
             self._give_up(run.pk, fence, why)
             if is_interrupt(error):
                 raise
@@ -105,7 +107,7 @@ class Holding:
         """The run goes to whoever claims it next; if even that fails, the end of the lease says so."""
         try:
             if not connection.in_atomic_block:
-                connection.close_if_unusable_or_obsolete()
+                connection.close_if_unusable_or_obsolete()  # (of the heartbeat)
             with locked(run_id) as tx:
                 if tx.run.status == RunStatus.RUNNING and tx.run.fence == fence:
                     runs.lose_lease(tx, why=why)
