@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 from unittest import mock
@@ -16,6 +18,7 @@ from approvals.limits import Limits, limits
 from approvals.models import Run
 from approvals.services import runs
 from approvals.testing import assert_invariants, clock, crash_at, drive, peer
+from durable_app.environment import BASE_DIR
 from tests.engine.make import case, flow, ran, resume
 from tests.engine.shop import Findable, Order, buy_findable, later, row
 
@@ -144,3 +147,9 @@ def test_a_run_that_is_too_old_and_in_doubt_is_settled_and_cancelled_without_an_
     assert runs.get(run.id).status == "cancelled" and row(run).status == "committed"
     assert len(shop.requests) == 1
     assert_invariants()
+
+
+def test_readme_has_every_limit_and_its_default() -> None:
+    text = (BASE_DIR / "README.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) ", text, re.MULTILINE))
+    assert told == {field.name: f"{getattr(Limits(), field.name):,}" for field in fields(Limits)}
