@@ -105,6 +105,7 @@ def stored_links(client: Client, approval: Approval) -> Iterator[set[int]]:
     """Links that no `Link` would take, as they might lie in a database."""
     for url in (
         "javascript:x",
+        "javascript://example.org/%0ax",
         " JaVaScRiPt:x",
         "data:text/html,x",
         "vbscript:x",
