@@ -40,7 +40,10 @@ class Command(AnsweringCommand):
     """`manage.py doctor`."""
 
     name = "doctor"
-    help = "Says what is configured, what is reachable and what is unsafe; exit 1 if something is broken."
+    help = (
+        "Says what is configured, what is reachable and what is unsafe. Exit 1 if something is broken; what is only "
+        "unsafe exits 0 (with --json, `level` tells them apart)."
+    )
 
     def answer(self, options: Namespace) -> Answer:
         configured = _configured()
