@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,7 +52,6 @@ class Turn(Boundaries):
         self.key, self.requester = run.key, run.requester_name
         self.version, self.seed = run.version, run.seed
         self.body = ""
-        self._thread = 0
         self.started = time.monotonic()
         self.handles: set[UUID] = set()
         self._atomic = (connection.in_atomic_block, len(connection.savepoint_ids))
@@ -67,10 +65,6 @@ class Turn(Boundaries):
         """Guards every call of the context."""
         if self.leaving is not None:
             raise self.leaving
-        if self._thread not in (0, threading.get_ident()):
-            raise ContextMisuse(
-                f"ctx.{what} was called in another thread than the workflow function's; steps return values to it"
-            )
         if self.body:
             raise ContextMisuse(
                 f"ctx.{what} was called inside {self.body}; call it in the workflow function itself"
@@ -142,7 +136,6 @@ class Turn(Boundaries):
         """
         from approvals.engine import recovery
 
-        self._thread = threading.get_ident()
         try:
             self.reach("claimed")
             recovery.prepare(self)
