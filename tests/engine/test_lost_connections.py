@@ -10,6 +10,7 @@ from django.db import OperationalError, connection, connections
 
 from approvals import Context, step
 from approvals.models import statements
+from approvals.models.trouble import is_trouble
 from approvals.testing import drive
 from tests.engine.make import calls, flow, kinds, ran
 from tests.engine.shop import status
@@ -80,3 +81,22 @@ def test_a_step_whose_connection_was_ended_meanwhile_is_not_done_again(
     drive()
     assert (status(run), calls) == ("completed", ["done"])
     assert kinds(run).count("run.claim") == 1
+
+
+def test_a_pool_that_has_none_left_is_the_database_s_trouble() -> None:
+    """So that whoever finds the web process full is told when to come again (503), not that it is broken."""
+    own = connection.settings_dict
+    pool = {"min_size": 0, "max_size": 1, "timeout": 0.2}
+    pooled = {**own, "OPTIONS": {**own["OPTIONS"], "pool": pool}}
+    first, second = (type(connections["default"])(pooled, alias="pooled") for _ in range(2))
+    try:
+        first.ensure_connection()
+        with pytest.raises(OperationalError) as none_left:
+            second.ensure_connection()
+        assert is_trouble(none_left.value)
+        first.close()
+        second.ensure_connection()
+    finally:
+        first.close()
+        second.close()
+        first.close_pool()
