@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, SecretStr
 
-from approvals import Check, Context, Diff, Effect, Receipt, StoredFile, Text, workflow
+from approvals import Check, Context, Diff, Effect, Object, Receipt, StoredFile, Text, workflow
 
 
 class Letter(BaseModel):
@@ -64,6 +64,7 @@ def letter(ctx: Context, request: Letter) -> str:
             Check("nobody is offended", None, "cannot be said"),
             Diff("since the last letter", {"body": "Good evening"}, {"body": request.body}),
             Text("the letter", text),
+            Object("the letter, to be kept", StoredFile.put(text.encode(), "letter.txt")),
         ],
     )
     return sent.external_id
