@@ -1,4 +1,4 @@
-"""Poison at the doors of people: every address of the pages, the operators' desk, and commands that take values."""
+"""Poison at the doors of people: every address of the pages, the operators' desk, and a command's file."""
 
 from __future__ import annotations
 
@@ -47,6 +47,9 @@ QUERIES: dict[str, list[str]] = {
     "reconciliations": ["after", "part"],
     "sign-in": ["next"],
     "sign-out": [],
+    "keys": [],
+    "approval-file": [],
+    "run-file": [],
 }
 FORMS: dict[str, list[str]] = {
     "approval": ["comment", "outcome", "digest", "revision", "seen", "form.reason", "form.amount"],
@@ -54,6 +57,7 @@ FORMS: dict[str, list[str]] = {
     "start": ["input", "key", "form_id"],
     "sign-in": ["username", "password", "next"],
     "sign-out": ["next"],
+    "keys": ["keys"],
     "desk": ["resolution", "note", "external_id", "checksum"],
 }
 SENT: dict[str, dict[str, str]] = {
@@ -70,9 +74,12 @@ def takes(ctx: Context, text: str) -> str:
 @pytest.fixture
 def doors() -> dict[str, str]:
     """The address of each door, with something behind it."""
+    approval, run = asking.ask_about({"form": True}).pk, runs.start(takes, "x").id
     at: dict[str, tuple[Any, ...]] = {
-        "approval": (asking.ask_about({"form": True}).pk,),
-        "run": (runs.start(takes, "x").id,),
+        "approval": (approval,),
+        "approval-file": (approval, "\x00\ud7ff"),
+        "run": (run,),
+        "run-file": (run, "0" * 5_000),
         "start": (takes.name,),
     }
     found = {str(p.name): reverse(str(p.name), args=at.get(str(p.name), ())) for p in urlpatterns}
@@ -107,6 +114,7 @@ def test_every_address_is_tried() -> None:
 @pytest.mark.parametrize("door", QUERIES)
 def test_no_query_breaks_a_page(door: str, doors: dict[str, str]) -> None:
     before, client = _everything(), _browser()
+    _told(client.get(doors[door]), door, "as it is")
     for name in QUERIES[door]:
         for what, text in TYPED.items():
             if what != "900 kB":  # no server passes such an address on
