@@ -34,8 +34,8 @@ chaos: dev ## Stop, kill and cut whatever the product leans on, and count what c
 
 TIMES := 50
 model: dev ## Do random things in random orders and crash random programs, for minutes, on both databases (TIMES=500)
-	MODEL_TIMES=$(TIMES) $(EMBEDDED) $(PY) -m pytest -n auto tests/model $(MODEL)
-	MODEL_TIMES=$(TIMES) $(PY) tests/services.py $(PY) -m pytest -n auto tests/model $(MODEL)
+	MODEL_TIMES=$(TIMES) $(EMBEDDED) $(PY) -m pytest -n auto -o faulthandler_timeout=0 tests/model $(MODEL)
+	MODEL_TIMES=$(TIMES) $(PY) tests/services.py $(PY) -m pytest -n auto -o faulthandler_timeout=0 tests/model $(MODEL)
 
 lint: export DJANGO_SETTINGS_MODULE = durable_app.settings_test
 lint: export PUBLIC_URL = https://durable.example.org

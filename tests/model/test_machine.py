@@ -12,4 +12,4 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 def test_whatever_happens_in_whatever_order() -> None:
-    run_state_machine_as_test(Machine, settings=examples(6, steps=20))
+    run_state_machine_as_test(Machine, settings=examples(5, steps=20))

@@ -20,6 +20,8 @@ class Order(BaseModel):
     """What the peers are asked for."""
 
     n: int = 0
+    refused: bool = False
+    """Whatever the next answer is."""
 
 
 class World:
@@ -46,7 +48,7 @@ class World:
         answer = self.answers.pop(0) if self.answers else "apply"
         if once and key in self.keys:  # a peer that deduplicates gives the answer that it gave
             answer = "lose" if answer in ("lose", "late") else "apply"
-        if answer == "refuse":
+        if answer == "refuse" or (request.refused and not undoes):
             raise Refused("the peer refused")
         if answer == "not_sent":
             raise NotSent("it did not go out")
