@@ -21,6 +21,7 @@ from approvals.states import (
 )
 
 _CALLS = frozenset({"step", "transaction", "now", "refused", "wait_any", "compensate"})
+_SAYS_WHAT = ("intend", "revise")
 _ASKED = ("", "cancel_asked", "pause_asked", "fail_asked")
 _HOLDERS_EVENTS = (
     "intend",
@@ -102,6 +103,8 @@ def _of_run(run: Run) -> Iterator[str]:
     effects = Counter(Effect.objects.filter(run=run).values_list("status", flat=True))
     if run.status != RunStatus.RUNNING and effects[EffectStatus.DISPATCHED]:
         yield f"I4: {run} is {run.status} with a dispatched effect"
+    if run.status == RunStatus.COMPLETED and (run.cancel_requested_at or run.pause_requested_at):
+        yield f"I3: {run} was asked to stop, and completed"
     open_waits = Wait.objects.filter(run=run, status=WaitStatus.OPEN)
     unsettled = (
         EffectStatus.INTENDED,
@@ -127,9 +130,12 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     if [e.seq for e in entries] != list(range(1, run.seq + 1)):
         yield f"I7: {run} has gaps in its journal"
     states: dict[str, str | None] = {"run": None}
+    digests: dict[str, str] = {}
     claims = 0
     for entry in entries:
         machine, _, event = entry.kind.partition(".")
+        if states["run"] in RUN_FINAL:
+            yield f"I3: {run} was {states['run']}, and then {entry.kind} at {entry.seq}"
         if states["run"] != RunStatus.RUNNING and _is_a_holder_s(entry):
             yield f"I8: {run}: {entry.kind} at {entry.seq}, written while nobody held it"
         if machine not in ("run", "effect", "wait") or event in _ASKED:
@@ -141,6 +147,8 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
             yield f"I3: {run}: {entry.kind} from {states.get(key)} at {entry.seq}"
             return
         states[key] = to
+        if event in _SAYS_WHAT:
+            digests[key] = entry.digest
     if states["run"] != run.status:
         yield f"I7: {run} is {run.status}, its journal says {states['run']}"
     if claims != run.fence:
@@ -149,6 +157,8 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     for row in rows:
         if states.get(str(row.pk)) != row.status:
             yield f"I7: {row!r} is {row.status}, its journal says {states.get(str(row.pk))}"
+        if isinstance(row, Effect) and row.digest != digests.get(str(row.pk)):
+            yield f"I2: {row!r} is not what its journal says that it is"
 
 
 def _is_a_holder_s(entry: Entry) -> bool:
@@ -201,7 +211,7 @@ def _messages(run: Run) -> Iterator[str]:
 
 
 def _decisions(run: Run) -> Iterator[str]:
-    """I13, row by row: how a wait closed, in what way, and that nobody decided after that."""
+    """I13, row by row: how a wait closed, by whom it may have been, and that nobody decided after that."""
     over = Wait.objects.filter(run=run, kind=WaitKind.APPROVAL).exclude(status=WaitStatus.OPEN)
     outcomes = {
         WaitStatus.RESOLVED: ("approved", "rejected", "changes_requested"),
@@ -211,6 +221,13 @@ def _decisions(run: Run) -> Iterator[str]:
     for wait in over:
         if wait.outcome not in outcomes[WaitStatus(wait.status)]:
             yield f"I13: {wait} is {wait.status} with the outcome {wait.outcome}"
+    for approval in Approval.objects.filter(wait__in=over, wait__status=WaitStatus.RESOLVED):
+        said = Decision.objects.filter(
+            approval=approval, outcome=approval.wait.outcome, counted=True, withdrawn_at=None
+        )
+        people = said.filter(revision=approval.revision).values("reviewer_name").distinct().count()
+        if people < (approval.needed if approval.wait.outcome == "approved" else 1):
+            yield f"I2: {approval.wait} is {approval.wait.outcome} by {people} of {approval.needed} people"
     late = Decision.objects.filter(approval__wait__run=run, approval__wait__closed_at__isnull=False)
     for decision in late.select_related("approval__wait"):
         closed = decision.approval.wait.closed_at
