@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from unittest import mock
 
@@ -11,6 +12,7 @@ from django.db import OperationalError
 
 from approvals import Context, Effect, Receipt, Unknown, workflow
 from approvals.errors import IllegalTransition, InvalidInput
+from approvals.limits import limits
 from approvals.services import runs
 from approvals.testing import assert_invariants, crash_at, decide, drive, peer, pending, people
 from approvals.transitions import effects as events
@@ -32,6 +34,13 @@ from tests.engine.shop import (
 )
 
 pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture
+def long_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grace of ten minutes: a second of a loaded machine decides nothing."""
+    given = replace(limits(), effect_grace_seconds=600)
+    monkeypatch.setattr(events, "limits", lambda: given)
 
 
 def test_an_unknown_exception_is_settled_at_once_by_look_up() -> None:
@@ -68,6 +77,7 @@ def test_a_blind_peer_asks_an_operator_and_confirm_needs_evidence() -> None:
         assert_invariants()
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_an_operator_cannot_disprove_before_deadline_and_grace() -> None:
     with peer(Blind, "late") as shop:
         run = runs.start(buy_blind, Order())
@@ -75,10 +85,10 @@ def test_an_operator_cannot_disprove_before_deadline_and_grace() -> None:
         with pytest.raises(IllegalTransition):
             settle(run, "disprove")
         assert case(run).status == "open" and row(run).status == "in_doubt"
-        later(seconds=34)
+        later(seconds=500)
         with pytest.raises(IllegalTransition):
             settle(run, "disprove")
-        later(seconds=2)
+        later(seconds=150)
         shop.waiting.clear()
         shop.mode = "apply"
         settle(run, "disprove")
@@ -97,6 +107,7 @@ def test_an_operator_fails_a_run_in_doubt() -> None:
         assert_invariants()
 
 
+@pytest.mark.usefixtures("long_grace")
 def test_nothing_there_is_believed_only_after_a_second_look_past_the_grace() -> None:
     """CASES 23: the peer's work lands after the caller died and the first look-up said no."""
     with peer(Findable, "late") as shop:
@@ -105,10 +116,10 @@ def test_nothing_there_is_believed_only_after_a_second_look_past_the_grace() -> 
             drive()
         drive()
         assert status(run) == "suspended" and row(run).status == "in_doubt"
-        later(seconds=34)
+        later(seconds=500)
         assert row(run).status == "in_doubt" and shop.calls == []
-        shop.apply(Order(), row(run).key)  # lands now, a second before the grace is over
-        later(seconds=2)
+        shop.apply(Order(), row(run).key)  # lands now, before the grace is over
+        later(seconds=150)
         assert status(run) == "completed" and shop.calls == [] and len(shop.requests) == 1
         assert_invariants()
 
