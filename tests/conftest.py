@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings
+
+# How long an example takes says more about the machine's load than about the code.
+hypothesis.settings.register_profile(
+    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("house")
 
 pytest_plugins = ["approvals.testing"]
 collect_ignore = ["listings"]  # authors' own code; tests/test_listings.py runs it
