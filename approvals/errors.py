@@ -250,6 +250,10 @@ class DecisionRefused(ServiceError):
     """This person may not take this decision."""
 
 
+class CommentRequired(DecisionRefused):
+    """The policy wants a comment with this decision; say why in a few words."""
+
+
 class StaleDigest(ServiceError):
     """The action changed since it was shown; read it again and decide on what it is now."""
 

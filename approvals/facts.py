@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -96,9 +96,15 @@ def requester(run: Run) -> str | None:
     return None if run.requester_id is None else str(run.requester_id)
 
 
-def stages(approval: Approval) -> tuple[policy.Stage, ...]:
-    """Who was asked."""
-    return read(approval.policy).rules[approval.rule].stages
+def parties(run: Run) -> policy.Parties:
+    """Whom policies may exclude."""
+    who = requester(run)
+    return policy.Parties(requester=who, starter=who)
+
+
+def rule(approval: Approval) -> policy.Rule:
+    """The rule that asked."""
+    return read(approval.policy).rules[approval.rule]
 
 
 def counts(decision: Decision, approval: Approval) -> bool:
@@ -109,7 +115,12 @@ def counts(decision: Decision, approval: Approval) -> bool:
 def votes(approval: Approval, said: Iterable[Decision]) -> list[policy.Vote]:
     """The decisions that count."""
     return [
-        policy.Vote(_reviewer(d), d.outcome, d.stage, username=d.reviewer_name)  # type: ignore[arg-type]
+        policy.Vote(
+            _reviewer(d),
+            d.outcome,  # type: ignore[arg-type]
+            commented=policy.says_something(d.comment),
+            username=d.reviewer_name,
+        )
         for d in said
         if counts(d, approval)
     ]
@@ -120,9 +131,49 @@ def _reviewer(decision: Decision) -> str:
     return f"removed:{decision.pk}" if decision.reviewer_id is None else str(decision.reviewer_id)
 
 
-def tally(approval: Approval, said: Iterable[Decision]) -> policy.Tally:
-    """How far the decisions have come."""
-    return policy.tally(stages(approval), votes(approval, said))
+def reviewers(said: Iterable[Decision], *others: Any) -> dict[str, policy.Person]:
+    """Whoever decided, and other accounts, as they are now. Two queries."""
+    decided = {d.reviewer_id for d in said if d.reviewer_id is not None}
+    return people(decided | {account.pk for account in others if account is not None})
+
+
+def tally(
+    approval: Approval, run: Run, said: Iterable[Decision], people: Mapping[str, policy.Person]
+) -> policy.Tally:
+    """What the decisions come to, over the reviewers as they are now."""
+    return policy.tally(read(approval.policy), rule(approval), votes(approval, said), people, parties(run))
+
+
+def quorum(approval: Approval) -> policy.Tally:
+    """How far the decisions had come when they were last counted. No query."""
+    return policy.quorum(rule(approval).stages, json.loads(approval.progress))
+
+
+def staff(parsed: policy.Policy) -> tuple[set[str], list[policy.Person]]:
+    """Whom a policy may ask: which of the groups and users that it names exist, and who of them could decide now.
+
+    Of many, only as many as make no difference: one more than any rule needs. A query for each source.
+    """
+    accounts = get_user_model()._default_manager.order_by("pk")
+    enough = 1 + max(sum(stage.needed for stage in rule.stages) for rule in parsed.rules)
+    there: set[str] = set()
+    ids: set[Any] = set()
+    for source in {s for rule in parsed.rules for stage in rule.stages for s in stage.sources}:
+        kind, _, name = source.partition(":")
+        if kind == "group":
+            asked = Q(groups__name=name)
+            exists = Group.objects.filter(name=name).exists()
+        elif kind == "user":
+            asked = Q(**{get_user_model().USERNAME_FIELD: name})
+            exists = accounts.filter(asked).exists()
+        else:
+            app, _, codename = name.partition(".")
+            permission = Permission.objects.filter(content_type__app_label=app, codename=codename)
+            asked = Q(user_permissions__in=permission) | Q(groups__permissions__in=permission)
+            exists = permission.exists()
+        there |= {source} if exists else set()
+        ids |= set(accounts.filter(asked, is_active=True).values_list("pk", flat=True).distinct()[:enough])
+    return there, list(people(ids).values())
 
 
 @lru_cache(maxsize=512)

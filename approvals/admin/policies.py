@@ -11,16 +11,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from approvals import policy
 from approvals.admin import show
 from approvals.admin.base import Section, Table, Window
 from approvals.models import Policy, PolicyVersion
 
 VERSIONS = 100
-_ORDER = (
-    *("slug", "effects", "rules", "exclude", "respond_within", "on_expiry", "valid_for"),
-    *("when", "automatic", "stages"),
-    *("name", "needed", "from"),
-)
 
 
 def as_yaml(body: str) -> str:
@@ -30,7 +26,7 @@ def as_yaml(body: str) -> str:
 
 def _ordered(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _ordered(value[key]) for key in (*_ORDER, *value) if key in value}
+        return {key: _ordered(value[key]) for key in (*policy.KEYS, *value) if key in value}
     return [_ordered(item) for item in value] if isinstance(value, list) else value
 
 

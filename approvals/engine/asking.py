@@ -108,7 +108,7 @@ def pose(
     approval.rule = verdict.rule
     approval.workflow_version = workflow_version
     approval.excludes_requester = not rules.exclude.isdisjoint(("requester", "starter"))
-    approval.needed = policy.tally(verdict.stages, []).needed
+    approval.needed = sum(stage.needed for stage in verdict.stages)
     if rules.respond_within is not None:
         wait.due_at = tx.now + rules.respond_within
     events.open_(tx, wait, approval, policy=version.slug, policy_version=version.version, **data)

@@ -194,6 +194,19 @@ def _quorum(approval: Json) -> str:
     return f"{approval['quorum']['got']} of {approval['quorum']['needed']}"
 
 
+def _stages(approval: Json) -> Iterator[tuple[str, str]]:
+    """Who is asked, and how far each stage is."""
+    for stage in approval["stages"]:
+        needs = (f"{n['got']} of {n['needed']} from {' or '.join(n['from'])}" for n in stage["needs"])
+        state = " (open now)" if stage["name"] == approval["stage"] and len(approval["stages"]) > 1 else ""
+        yield f"stage {stage['name']}", f"{' and '.join(needs)}{state}"
+    if approval["reject_after"] > 1:
+        yield "rejected by", f"{approval['reject_after']} people"
+    if approval["comment_required"]:
+        outcomes = ", ".join(outcome.replace("_", " ") for outcome in approval["comment_required"])
+        yield "needs a comment", outcomes
+
+
 def _policy(approval: Json) -> str:
     return f"{approval['policy']['slug']} v{approval['policy']['version']}"
 
@@ -225,6 +238,7 @@ def approval(found: Json, now: datetime) -> Iterator[str]:
             ("until", when(found["expires_at"], now)),
             ("policy", _policy(found)),
             ("quorum", _quorum(found)),
+            *_stages(found),
             ("digest", found["digest"]),
             ("revision", found["revision"]),
         ]

@@ -88,6 +88,9 @@ class Approval(models.Model):
     policy = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+", db_index=False)
     rule = models.SmallIntegerField(help_text="Which of the policy's rules asked.")
     needed = models.SmallIntegerField()
+    progress = models.TextField(
+        default="[]", blank=True, help_text="JSON: how many approvals count, by stage and need."
+    )
     workflow_version = models.IntegerField(help_text="Of the code that asked.")
     excludes_requester = models.BooleanField(
         default=True, help_text="Whether its policy keeps whoever asked for the run from deciding."

@@ -7,29 +7,79 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal
 
-type OnExpiry = Literal["reject", "cancel"]
+type OnExpiry = Literal["reject", "cancel", "escalate"]
 type Outcome = Literal["approved", "rejected", "changes_requested"]
+type Enforcement = Literal["hard", "soft", "advisory"]
 
 EXCLUDABLE: Final = ("requester", "starter", "editor")
 ROOTS: Final = ("action", "effect", "run", "requester")
+RISKS: Final = ("low", "medium", "high")
+OUTCOMES: Final[tuple[Outcome, ...]] = ("approved", "rejected", "changes_requested")
+ENFORCEMENTS: Final[tuple[Enforcement, ...]] = ("hard", "soft", "advisory")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """So many approvals from these people."""
+class Need:
+    """So many approvals, each of a different person, from these people."""
 
-    name: str
     needed: int
     sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """All of these needs together; a person serves one of them."""
+
+    name: str
+    needs: tuple[Need, ...]
+
+    @property
+    def needed(self) -> int:
+        """How many approvals it takes."""
+        return sum(need.needed for need in self.needs)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Everybody whom it asks."""
+        return tuple(dict.fromkeys(source for need in self.needs for source in need.sources))
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which effects are meant; what is empty restricts nothing.
+
+    A question to people has no kind and no target, and its risk is low.
+    """
+
+    kinds: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    """Patterns, in which * stands for any characters."""
+    risks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
-    """Where `when` holds (None: always): automatic, or these stages in order."""
+    """Where `match` and `when` hold (None: always): automatic, denied, or these stages in order."""
 
     when: str | None
     automatic: bool
     stages: tuple[Stage, ...]
+    match: Match = Match()
+    deny: bool = False
+    comment_required: frozenset[str] = frozenset()
+    """Outcomes that nobody may decide for without a comment."""
+    reject_after: int = 1
+    """So many people must reject before the approval is rejected."""
+    separate_stages: bool = True
+    """Whether each stage needs people who serve no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """Whom to ask besides, so long after the approval was opened."""
+
+    after: timedelta
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +93,16 @@ class Policy:
     respond_within: timedelta | None
     on_expiry: OnExpiry
     valid_for: timedelta | None
+    match: Match = Match()
+    """A condition on every rule."""
+    enforcement: Enforcement = "hard"
+    edit: tuple[str, ...] = ()
+    """JSON pointers to what a reviewer may edit."""
+    remind: tuple[timedelta, ...] = ()
+    """After the approval was opened."""
+    escalate: tuple[Rung, ...] = ()
+    fresh_sign_in: tuple[tuple[str, timedelta], ...] = ()
+    """How old a reviewer's sign-in may be, by risk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +138,15 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
+class Parties:
+    """Whom a policy may exclude, by id; None: nobody."""
+
+    requester: str | None = None
+    starter: str | None = None
+    editors: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Eligibility:
     """Whether a person may decide, in which stage; the reason reads after the person's name."""
 
@@ -93,8 +162,8 @@ class Vote:
     reviewer: str
     """The person's id; one that nobody has any more, once the account is removed."""
     outcome: Outcome
-    stage: int = 0
     counted: bool = True
+    commented: bool = True
     username: str = ""
     """For words."""
 
@@ -107,6 +176,8 @@ class Tally:
     got: int
     outcome: Outcome | None
     stage: int | None
+    progress: tuple[tuple[int, ...], ...] = ()
+    """How many count, by stage and need."""
 
 
 @dataclass(frozen=True, slots=True)

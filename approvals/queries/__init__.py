@@ -11,17 +11,16 @@ from approvals.queries.documents import (
     case,
     cases,
     effect_json,
-    may_decide,
     pending_migrations,
     policies,
     policy_version,
-    quorum,
     run,
     runs,
     sentence,
     sweep_age_seconds,
     workers,
 )
+from approvals.queries.quorums import may_decide, quorum
 
 __all__ = [
     "MISSING",

@@ -27,6 +27,7 @@ from approvals.models import (
     Wait,
     Worker,
 )
+from approvals.queries.quorums import quorum, stages_json
 from approvals.states import NOT_UNDONE, SYNC_STEP, WaitKind, WaitStatus, durability
 from approvals.types import Verification
 from approvals.workflows.values import mask, masked
@@ -158,6 +159,7 @@ def approval_json(approval: Approval) -> Json:
         "evidence": json.loads(approval.evidence),
         "policy": {"slug": approval.policy.slug, "version": approval.policy.version},
         "quorum": {"needed": result.needed, "got": result.got},
+        **stages_json(approval, result),
         "invalidated": approval.invalidated or None,
         "decisions": [
             {
@@ -171,24 +173,6 @@ def approval_json(approval: Approval) -> Json:
             for d in decisions
         ],
     }
-
-
-def quorum(approval: Approval) -> policy.Tally:
-    """How far the decisions have come. Prefetch policy and decisions."""
-    return facts.tally(approval, approval.decisions.all())
-
-
-def may_decide(approval: Approval, actor: Any) -> policy.Eligibility:
-    """Whether a person may decide as things stand; the service asks again under its lock. Select wait__run."""
-    person = facts.person(actor)
-    return policy.Eligibility(False, None, "has no account") if person is None else eligible(approval, person)
-
-
-def eligible(approval: Approval, person: policy.Person) -> policy.Eligibility:
-    """The same for a person who is known as they are now."""
-    rules, who = facts.read(approval.policy), facts.requester(approval.wait.run)
-    stages = facts.stages(approval)
-    return policy.eligibility(rules, stages, person, requester=who, starter=who, editors=frozenset())
 
 
 def entry_json(entry: Entry) -> Json:

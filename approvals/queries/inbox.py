@@ -130,7 +130,7 @@ def _read(after: str) -> tuple[datetime | None, UUID]:
 
 def _row(row: Approval, now: datetime) -> Row:
     wait, said = row.wait, cast("Iterable[Any]", row.decisions.all())
-    tally = facts.tally(row, said)
+    tally = facts.quorum(row)
     is_over = wait.status == WaitStatus.OPEN and wait.due_at is not None and wait.due_at <= now
     closed = wait.outcome or wait.status
     return Row(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,7 +12,7 @@ from approvals import clock, facts, policy
 from approvals.errors import NotFound
 from approvals.models import Approval, Decision, Effect, Entry, Run, Wait
 from approvals.queries import access, trees
-from approvals.queries.documents import eligible
+from approvals.queries.quorums import eligible
 from approvals.states import RUN_FINAL, STEP_FAILURES, STEP_RESULTS, EffectStatus, WaitStatus
 from approvals.types import evidence_from_json
 
@@ -39,10 +38,9 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A stage: how many approvals are needed from whom."""
+class Needed:
+    """How many approvals are needed from whom."""
 
-    name: str
     needed: int
     got: int
     sources: tuple[str, ...]
@@ -51,6 +49,15 @@ class Asked:
     def open(self) -> int:
         """How many are still needed."""
         return self.needed - self.got
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A stage: all that it needs. `is_later`: its people are asked once the earlier ones are met."""
+
+    name: str
+    needs: tuple[Needed, ...]
+    is_later: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,9 @@ class Sheet:
     run: About
     terms: Terms
     stages: tuple[Asked, ...]
+    comment_required: frozenset[str]
+    """Outcomes that nobody may decide for without a comment."""
+    reject_after: int
     needed: int
     got: int
     decisions: tuple[Said, ...]
@@ -147,7 +157,7 @@ def sheet(viewer: access.Viewer, wait_id: UUID) -> Sheet:
     wait, run, rules = row.wait, row.wait.run, facts.read(row.policy)
     said = sorted(row.decisions.all(), key=lambda d: (d.at, d.pk))
     shown = tuple(_said(d, row, viewer) for d in said)
-    tally, may = facts.tally(row, said), eligible(row, viewer.person)
+    tally, rule, may = facts.quorum(row), facts.rule(row), eligible(row, viewer.person)
     happened, has_earlier = _happened(run, wait, row)
     is_over = wait.due_at is not None and wait.due_at <= now
     return Sheet(
@@ -177,7 +187,9 @@ def sheet(viewer: access.Viewer, wait_id: UUID) -> Sheet:
         terms=Terms(
             row.policy.slug, row.policy.version, rules.on_expiry, rules.respond_within, rules.valid_for
         ),
-        stages=_stages(row, said),
+        stages=_stages(rule, tally),
+        comment_required=rule.comment_required,
+        reject_after=rule.reject_after,
         needed=tally.needed,
         got=tally.got,
         decisions=shown,
@@ -203,7 +215,7 @@ def _told(may: policy.Eligibility, row: Approval) -> str:
 
 
 def _said(decision: Decision, row: Approval, viewer: access.Viewer) -> Said:
-    stages = facts.stages(row)
+    stages = facts.rule(row).stages
     return Said(
         reviewer=decision.reviewer_name,
         outcome=decision.outcome,
@@ -218,12 +230,17 @@ def _said(decision: Decision, row: Approval, viewer: access.Viewer) -> Said:
     )
 
 
-def _stages(row: Approval, said: Iterable[Decision]) -> tuple[Asked, ...]:
-    """Each stage with those who approved in it."""
-    yes = [d.stage for d in said if facts.counts(d, row) and d.outcome == "approved"]
+def _stages(rule: policy.Rule, tally: policy.Tally) -> tuple[Asked, ...]:
+    """Each stage with how many count in it."""
     return tuple(
-        Asked(stage.name, stage.needed, min(yes.count(index), stage.needed), stage.sources)
-        for index, stage in enumerate(facts.stages(row))
+        Asked(
+            stage.name,
+            tuple(
+                Needed(need.needed, count, need.sources) for need, count in zip(stage.needs, got, strict=True)
+            ),
+            is_later=tally.stage is not None and index > tally.stage,
+        )
+        for index, (stage, got) in enumerate(zip(rule.stages, tally.progress, strict=True))
     )
 
 

@@ -19,7 +19,7 @@ from django.db.models.functions import Length
 from approvals.models import Effect, Entry, Run, Wait
 from approvals.queries import access, trees
 from approvals.queries.access import Viewer
-from approvals.queries.documents import about, quorum, sentence, with_about
+from approvals.queries.documents import about, sentence, with_about
 from approvals.queries.effect_lines import SHOWN_CHARS, EffectSeen, effect_line
 from approvals.queries.event_lines import EVENTS, case_line, event_line, loss_line
 from approvals.queries.lines import (
@@ -37,6 +37,7 @@ from approvals.queries.lines import (
     wait_line,
     waits_in,
 )
+from approvals.queries.quorums import quorum
 from approvals.states import STEP_RESULTS, SYNC_STEP, WaitKind, WaitStatus
 
 WINDOW, FIRST = 200, 20

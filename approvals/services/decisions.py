@@ -12,6 +12,7 @@ from approvals import facts, faults, payloads, policy
 from approvals.errors import (
     AlreadyDecided,
     ApprovalsError,
+    CommentRequired,
     DecisionRefused,
     InvalidInput,
     NotFound,
@@ -58,8 +59,9 @@ def decide(
 
     The same decision again by the same person gives the same answer and changes nothing; so does the same
     `key`, whatever happened since, and InvalidInput if it came with something else. Raises NotFound,
-    InvalidInput, StaleDigest (digest or revision is not the present one), DecisionRefused (not eligible,
-    no edit allowed), AlreadyDecided (by, at, outcome) or WaitClosed (expired, cancelled). CASES 6, 8, 36-39.
+    InvalidInput, StaleDigest (digest or revision is not the present one), DecisionRefused (not eligible, not
+    yet asked, no edit allowed), CommentRequired, AlreadyDecided (by, at, outcome) or WaitClosed (expired,
+    cancelled). CASES 6, 8, 36-39.
     """
     if outcome not in OUTCOMES:
         raise InvalidInput("A decision's outcome is one of " + ", ".join(OUTCOMES), found=repr(outcome)[:60])
@@ -106,7 +108,7 @@ def _answered_by_key(
     same = (earlier.reviewer_id, earlier.outcome, earlier.digest)
     if actor is None or actor.pk is None or same != (actor.pk, outcome, digest):
         return InvalidInput("This key came before, with another decision", key=key, wait=approval.pk)
-    return _decided(approval, said, outcome)
+    return _decided(approval, outcome)
 
 
 def _answered_before(
@@ -116,7 +118,7 @@ def _answered_before(
     own = _own(approval, said, actor)
     if own is None or own.outcome != outcome or own.digest != digest:
         return None
-    return _decided(approval, said, outcome)
+    return _decided(approval, outcome)
 
 
 def _refusal(
@@ -158,17 +160,17 @@ def _take(
     channel: str,
     key: str | None,
 ) -> Decided | ApprovalsError:
-    person = facts.person(actor)
+    people = facts.reviewers(said, actor)
+    person = people.get(str(actor.pk)) if actor is not None else None
     if person is None or tx.run.status in RUN_FINAL:
         return DecisionRefused("Only a person with an account can decide", wait=approval.pk)
-    stages, who = facts.stages(approval), facts.requester(tx.run)
-    eligible = policy.eligibility(
-        facts.read(approval.policy), stages, person, requester=who, starter=who, editors=frozenset()
-    )
+    rules, rule = facts.read(approval.policy), facts.rule(approval)
+    is_open = facts.tally(approval, tx.run, said, people).stage
+    eligible = policy.eligibility(rules, rule.stages, person, facts.parties(tx.run), upto=is_open)
     if not eligible.ok:
         slug, excluded = approval.policy.slug, _EXCLUDED.get(eligible.reason)
-        rule = f"policy {slug} excludes the {excluded}" if excluded else f"policy {slug}"
-        reason = f"{person.username} may not decide this: {person.username} {eligible.reason} ({rule})"
+        by = f"policy {slug} excludes the {excluded}" if excluded else f"policy {slug}"
+        reason = f"{person.username} may not decide this: {person.username} {eligible.reason} ({by})"
         return DecisionRefused(
             f"{reason}. Nothing was changed.", wait=approval.pk, actor=person.username, policy=slug
         )
@@ -176,6 +178,8 @@ def _take(
         return AlreadyDecided(
             "You decided this already", wait=approval.pk, by=own.reviewer_name, at=own.at, outcome=own.outcome
         )
+    if outcome in rule.comment_required and not policy.says_something(comment):
+        return CommentRequired(wait=approval.pk, outcome=outcome, policy=approval.policy.slug)
     filled, problem = _checked_form(approval, form, outcome)
     if problem is not None:
         return problem
@@ -192,8 +196,8 @@ def _take(
         key=key,
         stage=eligible.stage or 0,
     )
-    waits.decide(tx, approval.wait, approval, decision, said)
-    return _decided(approval, [*said, decision], outcome)
+    waits.decide(tx, approval.wait, approval, decision, said, people)
+    return _decided(approval, outcome)
 
 
 def _clean(comment: str) -> str:
@@ -217,9 +221,9 @@ def _checked_form(approval: Approval, form: Any, outcome: str) -> tuple[str, App
         return "", error
 
 
-def _decided(approval: Approval, said: Sequence[Decision], outcome: str) -> Decided:
+def _decided(approval: Approval, outcome: str) -> Decided:
     wait = approval.wait
-    counted = facts.tally(approval, said)
+    counted = facts.quorum(approval)
     return Decided(wait.pk, outcome, wait.status, wait.outcome, counted.needed, counted.got)
 
 
@@ -239,6 +243,6 @@ def withdraw(wait_id: UUID, *, actor: Any) -> None:
         elif own is None:
             problem = DecisionRefused("You have decided nothing here that could be withdrawn", wait=wait_id)
         else:
-            waits.withdraw(tx, approval.wait, own)
+            waits.withdraw(tx, approval.wait, approval, own, said)
     if problem is not None:
         raise problem

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Group
 from django.db import transaction
 
 from approvals import facts, policy
@@ -42,21 +40,13 @@ def load(source: Mapping[str, Any] | Path | str, *, actor: Any = None) -> Loaded
     return Loaded(version.slug, version.version, changed)
 
 
-def nobody(read: policy.Policy) -> list[str]:
-    """The groups and people that a policy asks and that do not exist now. Two queries."""
-    sources = {source for rule in read.rules for stage in rule.stages for source in stage.sources}
-    named = {
-        kind: [s.partition(":")[2] for s in sources if s.startswith(f"{kind}:")] for kind in ("group", "user")
-    }
-    people = get_user_model()._default_manager.filter(username__in=named["user"])
-    there = {
-        f"group:{name}"
-        for name in Group.objects.filter(name__in=named["group"]).values_list("name", flat=True)
-    }
-    there |= {f"user:{person.get_username()}" for person in people}
-    return sorted(
-        source for source in sources if source.startswith(("group:", "user:")) and source not in there
-    )
+def warnings(read: policy.Policy) -> list[str]:
+    """What cannot be satisfied by the people there are now: it may be loaded, and they may still come."""
+    there, people = facts.staff(read)
+    asked = {source for rule in read.rules for stage in rule.stages for source in stage.sources}
+    gone = sorted(asked - there)
+    told = [f"{source} does not exist here: nobody can decide for it" for source in gone]
+    return told + policy.understaffed(read, people, gone)
 
 
 class _Strict(yaml.SafeLoader):
@@ -76,7 +66,7 @@ class _Strict(yaml.SafeLoader):
 def read(source: Mapping[str, Any] | Path | str) -> policy.Policy:
     """A policy from where `load` takes it, checked and not stored. Raises InvalidPolicy."""
     if isinstance(source, Mapping):
-        return policy.parse(source)
+        return policy.check(source)
     text, name = _text(source)
     try:
         found = yaml.load(text, Loader=_Strict)  # noqa: S506 -- a SafeLoader
@@ -85,7 +75,7 @@ def read(source: Mapping[str, Any] | Path | str) -> policy.Policy:
     if not isinstance(found, Mapping):
         problem = f"found {type(found).__name__}, needed a mapping with slug and rules"
         raise InvalidPolicy("This is no policy", source=name, problems=(problem,))
-    return policy.parse(found)
+    return policy.check(found)
 
 
 def _text(source: Path | str) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from approvals import facts, payloads, policy
@@ -30,8 +30,7 @@ def open_(tx: Transaction, wait: Wait, approval: Approval | None = None, **data:
     if approval is not None:
         approval.wait = wait
         approval.save(force_insert=True)
-        asked = {source for stage in facts.stages(approval) for source in stage.sources}
-        Audience.objects.bulk_create(Audience(approval=approval, source=source) for source in sorted(asked))
+        _ask(approval, 0)
     if wait.kind in (WaitKind.SIGNAL, WaitKind.WEBHOOK):
         for message in statements.fetch(Message, _EARLY, [tx.run.pk, wait.name]):
             try:
@@ -134,9 +133,17 @@ def expire(tx: Transaction, wait: Wait) -> None:
 
 
 def decide(
-    tx: Transaction, wait: Wait, approval: Approval, decision: Decision, earlier: Sequence[Decision]
+    tx: Transaction,
+    wait: Wait,
+    approval: Approval,
+    decision: Decision,
+    earlier: Sequence[Decision],
+    people: Mapping[str, policy.Person],
 ) -> policy.Tally:
-    """One person's decision; the one that settles the matter closes the wait in this transaction."""
+    """One person's decision; the one that settles the matter closes the wait in this transaction.
+
+    `people`: everybody who decided, as they are now.
+    """
     decision.at = tx.now
     statements.insert(decision)
     tx.move(
@@ -151,7 +158,7 @@ def decide(
         channel=decision.channel,
     )
     rows = [*earlier, decision]
-    result = facts.tally(approval, rows)
+    result = _count(tx, approval, rows, people)
     if result.outcome is not None:
         _close(
             tx, wait, "resolve", result.outcome, outcome_of(approval, rows, result.outcome, decision.comment)
@@ -161,10 +168,36 @@ def decide(
     return result
 
 
-def withdraw(tx: Transaction, wait: Wait, decision: Decision) -> None:
-    """A person takes back their own decision while it is open."""
+def withdraw(
+    tx: Transaction, wait: Wait, approval: Approval, decision: Decision, said: Sequence[Decision]
+) -> None:
+    """A person takes back their own decision, one of those that were said, while it is open."""
+    decision.withdrawn_at = tx.now
     Decision.objects.filter(pk=decision.pk).update(withdrawn_at=tx.now)
     tx.move(wait, "withdraw", decision=str(decision.pk), reviewer=decision.reviewer_name)
+    _count(tx, approval, said, facts.reviewers(said))
+
+
+def _count(
+    tx: Transaction, approval: Approval, said: Sequence[Decision], people: Mapping[str, policy.Person]
+) -> policy.Tally:
+    """Counts anew, and keeps how far it has come; a stage that opens by it asks its people."""
+    result = facts.tally(approval, tx.run, said, people)
+    progress = json.dumps(result.progress)
+    if progress != approval.progress:
+        approval.progress = progress
+        Approval.objects.filter(pk=approval.pk).update(progress=progress)
+    if result.stage:
+        _ask(approval, result.stage)
+    return result
+
+
+def _ask(approval: Approval, upto: int) -> None:
+    """The people of the stages up to this one are asked; a stage may open a second time."""
+    stages = facts.rule(approval).stages[: upto + 1]
+    asked = sorted({source for stage in stages for source in stage.sources})
+    rows = [Audience(approval=approval, source=source) for source in asked]
+    Audience.objects.bulk_create(rows, ignore_conflicts=upto > 0)
 
 
 def invalidate(tx: Transaction, wait: Wait, approval: Approval, reason: str) -> None:

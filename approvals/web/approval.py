@@ -180,7 +180,10 @@ def _page(request: Request, found: sheets.Sheet, typed: Typed, status: int = HTT
         "document_title": show.spelled(found.title[:TITLE_CHARS]),
         "bar": [place < found.got for place in range(found.needed)],
         "valid_for": amount(valid_for.total_seconds()) if valid_for else "",
-        "asked": [(stage, [_source(source) for source in stage.sources]) for stage in found.stages],
+        "asked": [
+            (stage, [(need, [_source(source) for source in need.sources]) for need in stage.needs])
+            for stage in found.stages
+        ],
         "fields": _fields(found, typed),
         "decisions": [
             (

@@ -43,14 +43,23 @@ def test_load_show_and_the_difference(manage: Manage, team: People, tmp_path: Pa
     assert "group:support" in manage("policies", "show", "refunds").out
 
 
-def test_lint_names_every_problem_by_its_path(manage: Manage, tmp_path: Path) -> None:
+def test_lint_names_every_problem_by_its_path(manage: Manage, team: People, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(POLICY)
     found = manage("policies", "lint", str(file), "--json").document
     assert found["ok"] is True
     assert found["warnings"] == ["group:support does not exist here: nobody can decide for it"]
     assert "warning: group:support" in manage("policies", "lint", str(file)).out
-    Group.objects.create(name="support")
+    support = Group.objects.create(name="support")
+    assert manage("policies", "lint", str(file), "--json").document["warnings"] == [
+        "rules[0]: stage review needs 1 of group:support, and only 0 could be found for it now"
+    ]
+    support.user_set.add(team.reviewers[0])
+    (warning,) = manage("policies", "lint", str(file), "--json").document["warnings"]
+    assert warning.endswith(
+        "nobody can satisfy it when the requester is one of " + team.reviewers[0].username
+    )
+    support.user_set.add(team.reviewers[1])
     assert manage("policies", "lint", str(file), "--json").document["warnings"] == []
     file.write_text(POLICY.replace("needed: 1", "needed: 0").replace("2d", "soon"))
     bad = manage("policies", "lint", str(file), "--json")

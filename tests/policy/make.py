@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from approvals.errors import InvalidPolicy
-from approvals.policy import Facts, Person, Policy, parse
+from approvals.policy import Facts, Parties, Person, Policy, check, parse
 
 FINANCE = {"needed": 1, "from": ["group:finance"]}
 
@@ -19,6 +19,11 @@ def policy(**keys: Any) -> Policy:
 
 def asking(needed: int, *sources: str, **keys: Any) -> Policy:
     return policy(rules=[{"stages": [{"needed": needed, "from": list(sources)}]}], **keys)
+
+
+def parties(**keys: Any) -> Parties:
+    """Rita asked, sam started, nobody edited."""
+    return Parties(**({"requester": id_of("rita"), "starter": id_of("sam")} | keys))
 
 
 def facts(action: Any = None, *, risk: str | None = "low", **keys: Any) -> Facts:
@@ -43,9 +48,9 @@ def id_of(username: str) -> str:
 
 
 def problems(**keys: Any) -> tuple[str, ...]:
-    """What is wrong with a policy changed by `keys`."""
+    """What is wrong with a policy changed by `keys` when it is to be loaded."""
     with pytest.raises(InvalidPolicy) as caught:
-        policy(**keys)
+        check({"slug": "refunds", "rules": [{"stages": [FINANCE]}]} | keys)
     return caught.value.problems
 
 

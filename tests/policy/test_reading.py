@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from approvals.errors import InvalidPolicy
-from approvals.policy import ONE_REVIEWER, Policy, Rule, Stage, body, duration_text, parse
+from approvals.policy import (
+    ONE_REVIEWER,
+    Match,
+    Need,
+    Policy,
+    Rule,
+    Rung,
+    Stage,
+    body,
+    check,
+    duration_text,
+    parse,
+)
 from tests.policy.make import FINANCE, policy, problems, rule_problems, stage_problems, the_one
 
 SAMPLE = """
@@ -38,40 +50,56 @@ valid_for: 4h                     # from quorum to dispatch
 
 def test_sample_names_every_key_that_is_not_supported_yet() -> None:
     with pytest.raises(InvalidPolicy) as caught:
-        parse(yaml.safe_load(SAMPLE))
+        check(yaml.safe_load(SAMPLE))
     assert [p.split(":")[0] for p in caught.value.problems] == ["edit", "escalate"]
     assert all("not supported yet" in p for p in caught.value.problems)
     assert "edit: not supported yet" in str(caught.value)
     assert "refunds" in str(caught.value)
 
 
-def test_sample_without_them_is_read_whole() -> None:
-    given_body = yaml.safe_load(SAMPLE)
-    del given_body["edit"], given_body["escalate"]
-    assert parse(given_body) == Policy(
+def test_sample_is_read_whole() -> None:
+    assert parse(yaml.safe_load(SAMPLE)) == Policy(
         slug="refunds",
         effects=("refund.create",),
         rules=(
             Rule("action.amount_minor < 5000", True, ()),
-            Rule(
-                "action.amount_minor > 100000",
-                False,
-                (Stage("finance", 2, ("group:finance", "user:cfo")),),
-            ),
-            Rule(None, False, (Stage("review", 1, ("group:support",)),)),
+            Rule("action.amount_minor > 100000", False, (stage("finance", 2, "group:finance", "user:cfo"),)),
+            Rule(None, False, (stage("review", 1, "group:support"),)),
         ),
         exclude=frozenset({"requester", "starter", "editor"}),
         respond_within=timedelta(days=2),
         on_expiry="reject",
         valid_for=timedelta(hours=4),
+        edit=("/amount_minor",),
+        escalate=(Rung(timedelta(days=1), ("group:heads",)),),
     )
 
 
-def test_escalation_at_expiry_and_several_stages_are_not_supported_yet() -> None:
-    assert "on_expiry: escalate is not supported yet" in the_one(problems(on_expiry="escalate"))
-    found = the_one(rule_problems({"stages": [FINANCE, FINANCE]}))
-    assert found.startswith("rules[0].stages: ")
-    assert "not supported yet" in found
+def stage(name: str, needed: int, *sources: str) -> Stage:
+    return Stage(name, (Need(needed, sources),))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("enforcement", "soft"),
+        ("enforcement", "advisory"),
+        ("edit", ["/a"]),
+        ("remind", ["1h"]),
+        ("escalate", [{"after": "1h", "to": ["group:heads"]}]),
+        ("fresh_sign_in", "15m"),
+    ],
+)
+def test_what_nothing_obeys_yet_is_read_and_not_loaded(key: str, value: Any) -> None:
+    assert policy(**{key: value}) != policy()
+    assert the_one(problems(**{key: value})) == (
+        f"{key}: not supported yet; remove it, it is never silently ignored"
+    )
+
+
+def test_escalation_at_expiry_is_not_supported_yet() -> None:
+    keys = {"on_expiry": "escalate", "escalate": [{"after": "1d", "to": ["group:heads"]}]}
+    assert "on_expiry: escalate is not supported yet" in problems(**keys)[-1]
 
 
 # --- defaults and the canonical form ----------------------------------------------------------
@@ -89,30 +117,51 @@ def test_one_reviewer() -> None:
     one = parse(ONE_REVIEWER)
     assert one.slug == "one-reviewer"
     assert one.exclude == {"requester", "starter"}
-    assert one.rules == (Rule(None, False, (Stage("review", 1, ("permission:approvals.review",)),)),)
+    assert one.rules == (Rule(None, False, (stage("review", 1, "permission:approvals.review"),)),)
 
 
 seconds = st.integers(1, 3650 * 86_400)
 names = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=20)
 sources = st.builds(lambda kind, n: f"{kind}:{n}", st.sampled_from(["group", "user"]), names)
-stages = st.lists(sources, min_size=1, max_size=4, unique=True).flatmap(
-    lambda found: st.builds(Stage, names, st.integers(1, len(found)), st.just(tuple(found)))
+needs = st.builds(Need, st.integers(1, 9), st.lists(sources, min_size=1, max_size=4, unique=True).map(tuple))
+stages = st.builds(Stage, names, st.lists(needs, min_size=1, max_size=3).map(tuple))
+lists = st.lists(names, max_size=2, unique=True).map(tuple)
+risks = st.lists(st.sampled_from(["low", "medium", "high"]), max_size=3, unique=True)
+matches = st.builds(Match, lists, lists, risks.map(tuple))
+asking = st.builds(
+    Rule,
+    when=st.none() | st.just("action.amount_minor < 5000"),
+    automatic=st.just(False),
+    stages=st.lists(stages, min_size=1, max_size=3, unique_by=lambda s: s.name).map(tuple),
+    match=matches,
+    comment_required=st.frozensets(st.sampled_from(["approved", "rejected", "changes_requested"])),
+    reject_after=st.integers(1, 100),
+    separate_stages=st.booleans(),
 )
-ways = st.one_of(st.just((True, ())), stages.map(lambda stage: (False, (stage,))))
-conditional = ways.map(lambda way: Rule("action.amount_minor < 5000", *way))
+by_itself = st.builds(
+    lambda match, deny: Rule(None, not deny, (), match=match, deny=deny), matches, st.booleans()
+)
+moments = st.lists(seconds, max_size=3, unique=True).map(sorted)
+spans = seconds.map(lambda s: timedelta(seconds=s))
 policies = st.builds(
     Policy,
     slug=st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True),
     effects=st.lists(names, max_size=3, unique=True).map(tuple),
-    rules=st.builds(
-        lambda first, last: (*first, *last),
-        st.lists(conditional, min_size=1, max_size=3),
-        st.lists(ways.map(lambda way: Rule(None, *way)), max_size=1),
-    ),
+    rules=st.lists(asking | by_itself, min_size=1, max_size=3).map(tuple),
     exclude=st.frozensets(st.sampled_from(["requester", "starter", "editor"])),
-    respond_within=st.none() | seconds.map(lambda s: timedelta(seconds=s)),
-    on_expiry=st.sampled_from(["reject", "cancel"]),
-    valid_for=st.none() | seconds.map(lambda s: timedelta(seconds=s)),
+    respond_within=st.none() | spans,
+    on_expiry=st.sampled_from(["reject", "cancel", "escalate"]),
+    valid_for=st.none() | spans,
+    match=matches,
+    enforcement=st.sampled_from(["hard", "soft", "advisory"]),
+    edit=lists.map(lambda found: tuple(f"/{name}" for name in found)),
+    remind=moments.map(lambda found: tuple(timedelta(seconds=s) for s in found)),
+    escalate=moments.map(
+        lambda found: tuple(Rung(timedelta(seconds=s), ("group:heads", "user:cfo")) for s in found)
+    ),
+    fresh_sign_in=st.lists(spans, max_size=3).map(
+        lambda s: tuple(zip(("low", "medium", "high"), s, strict=False))
+    ),
 )
 
 
@@ -221,7 +270,7 @@ def test_every_problem_is_named_at_once() -> None:
         respond_within="soon",
         on_expiry="explode",
         valid_for=4,
-        edit=[],
+        edit=["x"],
         rules=[{"when": "action.x <", "stages": [{"needed": 0, "from": ["team:a", "group:"]}]}, {}],
     )
     starts = ["slug:", "effects:", "exclude:", "respond_within:", "on_expiry:", "valid_for:"]
@@ -246,7 +295,7 @@ def test_good_slugs(slug: str) -> None:
 def test_unknown_keys_at_every_level() -> None:
     assert "did you mean respond_within?" in the_one(problems(respond_witin="2d"))
     assert "unknown key; known here: slug" in the_one(problems(zzz=1))
-    assert "unknown key" in the_one(problems(enforcement="soft"))
+    assert "unknown key" in the_one(problems(enforcements="soft"))
     found = the_one(rule_problems({"stages": [FINANCE], "wen": "true"}))
     assert found.startswith("rules[0].wen: unknown key; did you mean when?")
     found = the_one(stage_problems(form="x"))
@@ -295,5 +344,5 @@ def test_bad_excludes(name: str) -> None:
 
 @pytest.mark.parametrize("value", ["", "approve", "Reject", True, 1, [], {}])
 def test_bad_on_expiry(value: Any) -> None:
-    assert "needs reject or cancel" in the_one(problems(on_expiry=value))
+    assert "needs reject, cancel or escalate" in the_one(problems(on_expiry=value))
     assert policy(on_expiry="cancel").on_expiry == "cancel"

@@ -43,7 +43,7 @@ def test_rules_that_can_never_match() -> None:
 def test_stages_are_a_list(value: Any) -> None:
     found = the_one(rule_problems({"stages": value}))
     assert found.startswith("rules[0].stages: found ")
-    assert "needs a list with one stage" in found
+    assert "needs a list of 1 to 100 stages" in found
 
 
 @pytest.mark.parametrize("value", [None, "group:a", 1, []])

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from approvals.policy import ONE_REVIEWER, Person, Policy, Revalidation, Vote, parse, revalidate
-from tests.policy.make import asking, facts, id_of, person, policy
+from tests.policy.make import asking, facts, id_of, parties, person, policy
 
 AT = datetime(2030, 1, 1, 12, tzinfo=UTC)
 ANN, BOB = person("ann", "finance"), person("bob", "finance")
 
 
-def vote(name: str, outcome: Any = "approved", *, counted: bool = True) -> Vote:
-    return Vote(id_of(name), outcome, counted=counted, username=name)
+def vote(name: str, outcome: Any = "approved", *, counted: bool = True, commented: bool = True) -> Vote:
+    return Vote(id_of(name), outcome, counted=counted, commented=commented, username=name)
 
 
 ANN_SAID_YES = (vote("ann"),)
@@ -39,12 +39,8 @@ def check(
     now: datetime = AT,
     **keys: Any,
 ) -> Revalidation:
-    values: dict[str, Any] = {
-        "requester": id_of("rita"),
-        "starter": id_of("sam"),
-        "editors": frozenset(),
-        "approved_at": AT,
-    }
+    excluded = {name: keys.pop(name) for name in ("requester", "starter", "editors") if name in keys}
+    values: dict[str, Any] = {"parties": parties(**excluded), "approved_at": AT}
     return revalidate(
         pinned,
         current or pinned,

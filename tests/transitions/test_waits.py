@@ -48,6 +48,11 @@ def decision(approval: Approval, outcome: str = "approved") -> Decision:
     )  # fmt: skip
 
 
+def decided(tx: Transaction, approval: Approval, outcome: str = "approved") -> None:
+    said, taken = waits.decisions(approval), decision(approval, outcome)
+    waits.decide(tx, approval.wait, approval, taken, said, facts.reviewers([*said, taken]))
+
+
 def stored(approval: Approval) -> Decision:
     made = decision(approval)
     made.at = clock.now()
@@ -56,8 +61,8 @@ def stored(approval: Approval) -> Decision:
 
 
 DO: dict[str, Callable[[Transaction, Any], Any]] = {
-    "decide": lambda tx, w: waits.decide(tx, w, w.approval, decision(w.approval), []),
-    "withdraw": lambda tx, w: waits.withdraw(tx, w, stored(w.approval)),
+    "decide": lambda tx, w: decided(tx, w.approval),
+    "withdraw": lambda tx, w: waits.withdraw(tx, w, w.approval, stored(w.approval), []),
     "expire": waits.expire,
     "cancel": runs.leave_wait,
     "invalidate": lambda tx, w: waits.invalidate(tx, w, w.approval, "the policy changed"),
@@ -233,7 +238,7 @@ def test_a_no_withdraws_the_effect_that_asked_and_leaves_its_other_approvals(out
     Run.objects.update(parked_left=2)
     approval = Approval.objects.get(pk=wait.pk)
     with locked(wait.run_id) as tx:
-        waits.decide(tx, approval.wait, approval, decision(approval, outcome), waits.decisions(approval))
+        decided(tx, approval, outcome)
     assert Effect.objects.get().status == "withdrawn"
     assert Wait.objects.get(pk=other.pk).status == "cancelled"
     assert Run.objects.get().status == "pending"

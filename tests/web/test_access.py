@@ -13,7 +13,6 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
-from approvals import facts, policy
 from approvals.errors import ApprovalsError, PermissionRefused
 from approvals.models import Approval, Audience, Run, Wait
 from approvals.queries import access
@@ -253,15 +252,21 @@ def test_an_approval_names_every_source_that_it_asks(world: dict[str, Any]) -> N
     assert asked_by(pending(world["open"])[0].id) == ["permission:approvals.review"]
 
 
-def test_a_source_of_several_stages_is_named_once(world: dict[str, Any]) -> None:
-    stages = (
-        policy.Stage("first", 1, ("group:a", "user:x")),
-        policy.Stage("then", 2, ("group:b", "group:a")),
-    )
-    with mock.patch.object(facts, "stages", return_value=stages):
-        run = runs.start(doors.guarded, "stages", requester=account("requester"))
-        drive()
-    assert asked_by(pending(run)[0].id) == ["group:a", "group:b", "user:x"]
+def test_the_people_of_a_later_stage_are_asked_when_the_earlier_one_is_met(world: dict[str, Any]) -> None:
+    first = {"name": "first", "needed": 1, "from": ["group:askers", "user:x"]}
+    then = {"name": "then", "needed": 1, "from": ["group:late", "group:askers"]}
+    policies.load(doors.asking(1, rules=[{"stages": [first, then]}]), actor=None)
+    late = account("stranger")
+    late.groups.add(Group.objects.create(name="late"))
+    run = runs.start(doors.guarded, "stages", requester=account("requester"))
+    drive()
+    (approval,) = pending(run)
+    assert asked_by(approval.id) == ["group:askers", "user:x"]
+    assert not access.waiting(access.viewer(late)).exists()
+    decide(run, account("asked"), "approved")
+    assert asked_by(approval.id) == ["group:askers", "group:late", "user:x"]
+    assert [a.pk for a in access.waiting(access.viewer(late))] == [approval.id]
+    assert approval.id not in {a.pk for a in access.waiting(access.viewer(account("asked")))}
 
 
 def test_approvals_from_before_the_inbox_reach_it(world: dict[str, Any]) -> None:

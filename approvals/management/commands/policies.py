@@ -58,9 +58,7 @@ class Command(VerbCommand):
         read = policies.read(options.file)
         body, warnings = policy.body(read), []
         with suppress(DatabaseError):  # a file can be checked where there is no database
-            warnings = [
-                f"{source} does not exist here: nobody can decide for it" for source in policies.nobody(read)
-            ]
+            warnings = policies.warnings(read)
         told = f"{options.file}: policy {read.slug}, no problem."
         return Answer(
             {"slug": read.slug, "ok": True, "body": body, "warnings": warnings},
