@@ -14,6 +14,7 @@ from django.http import HttpResponse
 from approvals.errors import (
     AlreadyDecided,
     ApprovalsError,
+    CommentRequired,
     DecisionRefused,
     InvalidInput,
     NotFound,
@@ -38,6 +39,11 @@ SAID: Mapping[str, str] = {
     "approved": "approved this",
     "rejected": "rejected this",
     "changes_requested": "asked for changes",
+}
+TO: Mapping[str, str] = {
+    "approved": "to approve",
+    "rejected": "to reject",
+    "changes_requested": "to ask for changes",
 }
 
 
@@ -118,6 +124,8 @@ def _status(refused: ApprovalsError) -> HTTPStatus:
     match refused:
         case WaitClosed() | StaleDigest():
             return HTTPStatus.CONFLICT
+        case CommentRequired():
+            return HTTPStatus.UNPROCESSABLE_ENTITY
         case DecisionRefused():
             return HTTPStatus.FORBIDDEN
     return HTTPStatus.UNPROCESSABLE_ENTITY
@@ -133,6 +141,8 @@ def _words(refused: ApprovalsError, problems: Mapping[str, str]) -> str:
             return f"It expired before you decided. {kept}"
         case WaitClosed():
             return f"Nobody waits for this any more: the run ended, or went on without it. {kept}"
+        case CommentRequired(values={"outcome": outcome, "policy": policy}):
+            return f"Nothing was decided yet: policy {policy} wants a comment {TO[outcome]}. Say why, and decide again."
         case StaleDigest():
             return f"What you saw is not what is asked now; this page shows it as it is. {kept}"
     if problems:
@@ -184,6 +194,7 @@ def _page(request: Request, found: sheets.Sheet, typed: Typed, status: int = HTT
             (stage, [(need, [_source(source) for source in need.sources]) for need in stage.needs])
             for stage in found.stages
         ],
+        "comment_needed": " or ".join(words for o, words in TO.items() if o in found.comment_required),
         "fields": _fields(found, typed),
         "decisions": [
             (
