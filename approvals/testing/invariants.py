@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from approvals.models import Approval, Decision, Effect, Entry, Message, Outbox, Run, Wait
@@ -134,10 +134,7 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
     claims = 0
     for entry in entries:
         machine, _, event = entry.kind.partition(".")
-        if states["run"] in RUN_FINAL:
-            yield f"I3: {run} was {states['run']}, and then {entry.kind} at {entry.seq}"
-        if states["run"] != RunStatus.RUNNING and _is_a_holder_s(entry):
-            yield f"I8: {run}: {entry.kind} at {entry.seq}, written while nobody held it"
+        yield from _timely(run, states["run"], entry)
         if machine not in ("run", "effect", "wait") or event in _ASKED:
             continue
         claims += entry.kind == "run.claim"
@@ -153,6 +150,18 @@ def _fold(run: Run, entries: Sequence[Entry]) -> Iterator[str]:
         yield f"I7: {run} is {run.status}, its journal says {states['run']}"
     if claims != run.fence:
         yield f"I8: {run} was claimed {claims} times and has fence {run.fence}"
+    yield from _rows(run, states, digests)
+
+
+def _timely(run: Run, status: str | None, entry: Entry) -> Iterator[str]:
+    if status in RUN_FINAL:
+        yield f"I3: {run} was {status}, and then {entry.kind} at {entry.seq}"
+    if status != RunStatus.RUNNING and _is_a_holder_s(entry):
+        yield f"I8: {run}: {entry.kind} at {entry.seq}, written while nobody held it"
+
+
+def _rows(run: Run, states: Mapping[str, str | None], digests: Mapping[str, str]) -> Iterator[str]:
+    """I7 and I2: effects and waits are what their journal says."""
     rows: list[Effect | Wait] = [*Effect.objects.filter(run=run), *Wait.objects.filter(run=run)]
     for row in rows:
         if states.get(str(row.pk)) != row.status:

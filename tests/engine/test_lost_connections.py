@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, connections
@@ -88,7 +89,8 @@ def test_a_pool_that_has_none_left_is_the_database_s_trouble() -> None:
     own = connection.settings_dict
     pool = {"min_size": 0, "max_size": 1, "timeout": 0.2}
     pooled = {**own, "OPTIONS": {**own["OPTIONS"], "pool": pool}}
-    first, second = (type(connections["default"])(pooled, alias="pooled") for _ in range(2))
+    made: Any = type(connections["default"])
+    first, second = (made(pooled, alias="pooled") for _ in range(2))
     try:
         first.ensure_connection()
         with pytest.raises(OperationalError) as none_left:
