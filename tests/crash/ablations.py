@@ -5,7 +5,6 @@ Each is applied in the victim and in the rescuer, to the modules of that process
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from approvals.types import Receipt
 from approvals.workflows import effects as authoring
 from approvals.workflows.registry import Durability
 from tests.crash.cells import Cell
+from tests.crash.peers import DEADLINE_SECONDS, world
 
 WHOLE = "-"
 
@@ -46,7 +46,7 @@ def _without_the_intent() -> None:
         dispatch(tx, call, row, seen, move)
         if row.status != "dispatched":
             return
-        token = authoring.call_ends.set(time.monotonic() + 1)
+        token = authoring.call_ends.set(world.ledger.time.monotonic() + DEADLINE_SECONDS)
         receipt = call.author.perform(call.request(row), row.key)
         authoring.call_ends.reset(token)
         setattr(call.author, "perform", lambda request, key: receipt)  # noqa: B010
@@ -60,7 +60,7 @@ def _receipt_before_the_act() -> None:
         with call.turn.boundary(honour=False) as tx:
             tx.position = max(tx.position, row.position)
             events.commit(tx, row, data)
-        token = authoring.call_ends.set(started + 1)
+        token = authoring.call_ends.set(started + DEADLINE_SECONDS)
         call.author.perform(call.request(row), row.key)
         authoring.call_ends.reset(token)
         return call.receipt(row, data, row.key)

@@ -69,7 +69,7 @@ class Boundaries:
         """A boundary: its class, and on which side of it."""
         if not self.section or self.role not in ("all", self.section):
             return
-        inside = " in a transaction" if connection.in_atomic_block else ""
+        inside = " in a transaction" if _holds_locks() else ""
         self.passed.append(f"{self.section} {moment} {what}{inside}")
         if len(self.passed) == self.n:
             self.act(self.passed[-1])
@@ -154,6 +154,15 @@ def _around(do: Callable[..., Any], what: Callable[[], str], at: Callable[[str, 
         return result
 
     return call
+
+
+def _holds_locks() -> bool:
+    """Whether the server has a transaction open: from its BEGIN, sent with the first statement, to its COMMIT."""
+    if (session := connection.connection) is None:
+        return False
+    if connection.vendor == "postgresql":
+        return bool(session.info.transaction_status)
+    return bool(session.in_transaction)
 
 
 def _kind() -> str:

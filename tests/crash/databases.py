@@ -7,11 +7,14 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from django.conf import settings
-from django.db import connections
+from django.db import connection, connections
+
+from approvals.testing import clock
 
 REVIEWERS = ("vera", "sam", "ann")
 OPERATOR = "olaf"
@@ -22,6 +25,23 @@ def use(name: str, folder: Path) -> None:
     """From here on this process works on this database; it must not have opened any yet."""
     connections.settings["default"]["NAME"] = name
     settings.DATA_DIR = folder
+
+
+def known_as(name: str) -> None:
+    """What the server calls the sessions of this process; before the first of them."""
+    if connection.vendor == "postgresql":
+        connections.settings["default"]["OPTIONS"]["application_name"] = name
+
+
+def end_transactions(name: str) -> None:
+    """What the server does to a stopped process that holds locks, a minute later (settings: idle in transaction)."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND application_name = %s AND state LIKE 'idle in transaction%%'",
+                [name],
+            )
 
 
 class Databases(Protocol):
@@ -112,6 +132,9 @@ def fill() -> None:
         if codename == "review":
             user.groups.add(group)
     policies.load(scenes.TWO_OF_THREE)
+    clock.shift(
+        timedelta(hours=2)
+    )  # so long has the database been up: a lease that is over is believed to be
     connections.close_all()
 
 

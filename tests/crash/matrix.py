@@ -13,13 +13,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from django.urls import reverse
-
 from tests.crash.cells import Cell, Outcome
 from tests.crash.databases import Databases, databases, fill, in_child, settle_file, use
 from tests.crash.harness import play
+from tests.crash.processes import load_pages
 
-CELL_SECONDS = 120
+CELL_SECONDS = 300
 """After this a cell is broken, whatever it waits for."""
 
 
@@ -110,7 +109,7 @@ def matrix(jobs: int) -> Iterator[Matrix]:
             if in_child(prepare):
                 raise RuntimeError("the template of the database could not be made")
             settle_file(made)
-            reverse("inbox")  # imports every page, once for all cells
+            load_pages()
             gc.freeze()
             machine = Matrix(folder, copies, jobs)
             try:

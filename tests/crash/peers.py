@@ -1,14 +1,13 @@
 """The outside world of a cell: a ledger that lies outside the product's database, and effects that reach it.
 
 One line per call that arrived. A peer deduplicates on our key, can be looked up only, or is blind. Its work is done
-at once, or lands a while after the call came; the first answer under each key may be lost.
+at once, or lands when the call's time is over; the first answer under each key may be lost.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,18 +18,18 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from approvals import MATCH, MISSING, Effect, NotSent, Receipt, Retry, Verification
+from tests.crash.passing import Moved
 
 Kind = Literal["once", "found", "blind"]
 """Deduplicates on our key; can be looked up only; neither."""
-LATE_SECONDS = 1.5
 WINDOW = "sending"
 """Between the last look at the clock and the send: who stops here and wakes up later may send what others have sent."""
-DEADLINE_SECONDS = 1.0
+DEADLINE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A call that the peer took in; `is_applied`: it changes the world, at `lands_at` (seconds of this machine)."""
+    """A call that the peer took in; `is_applied`: it changes the world, at `lands_at` (seconds of the cell's time)."""
 
     key: str
     kind: str
@@ -45,6 +44,7 @@ class Ledger:
 
     def __init__(self, path: Path, *, late: bool, lost: bool) -> None:
         self.path, self.late, self.lost = path, late, lost
+        self.time = Moved(path.with_name("moved"))
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -57,9 +57,11 @@ class Ledger:
         with self._open() as file:
             file.execute("CREATE TABLE call (key, kind, request, pid, lands_at, is_applied)")
 
-    def arrive(self, kind: str, request: str, key: str, pid: int, *, deduplicates: bool) -> None:
+    def arrive(
+        self, kind: str, request: str, key: str, pid: int, *, seconds_left: float, deduplicates: bool
+    ) -> None:
         """Takes a call in. Raises ConnectionError where the answer is lost."""
-        lands_at = time.time() + (LATE_SECONDS if self.late else 0)
+        lands_at = self.time.now() + (seconds_left if self.late else 0)
         with self._open() as file:
             file.execute("BEGIN IMMEDIATE")
             known = file.execute("SELECT count(*) FROM call WHERE key = ?", [key]).fetchone()[0]
@@ -71,7 +73,7 @@ class Ledger:
 
     def has(self, key: str, *, landed: bool) -> bool:
         """Whether work under this key was taken in, or has been done by now."""
-        return any(a.key == key and (not landed or a.lands_at <= time.time()) for a in self.arrivals())
+        return any(a.key == key and (not landed or a.lands_at <= self.time.now()) for a in self.arrivals())
 
     def arrivals(self) -> list[Arrival]:
         """Every call that came, in order."""
@@ -109,18 +111,18 @@ class _Call(Effect[Asked]):
     """A blind peer."""
 
     deadline = timedelta(seconds=DEADLINE_SECONDS)
-    retry = Retry(
-        attempts=20, first_seconds=0.2, factor=1.5
-    )  # a busy machine may be late to send: that is no fault
+    retry = Retry(attempts=3)
 
     def perform(self, request: Asked, key: str) -> Receipt[Asked]:
         world.hook("peer:perform", "before")
         text = request.model_dump_json()
-        if not self.seconds_left():
+        if not (left := self.seconds_left()):
             raise NotSent("there was no time left to send it")
         world.hook("peer:perform", WINDOW)
         try:
-            world.ledger.arrive(self.kind, text, key, world.pid, deduplicates=self.deduplicates)
+            world.ledger.arrive(
+                self.kind, text, key, world.pid, seconds_left=left, deduplicates=self.deduplicates
+            )
         finally:
             world.hook("peer:perform", "arrived")
         world.hook("peer:perform", "after")

@@ -14,21 +14,20 @@ from django.db import DatabaseError, connection
 from django.test import Client
 from django.urls import reverse
 
-from approvals import clock
-from approvals.engine import sweeper
+from approvals.engine import leases, sweeper
 from approvals.engine.leases import Lease
 from approvals.engine.loop import Worker
-from approvals.models import Approval, Decision, Run, Wait
+from approvals.models import Run
 from approvals.services import runs
-from tests.crash import ablations
+from tests.crash import ablations, passing, people
 from tests.crash.boundaries import Boundaries, watch
 from tests.crash.cells import Cell
-from tests.crash.databases import REQUESTER, REVIEWERS
+from tests.crash.databases import REQUESTER, known_as
 from tests.crash.peers import world
 from tests.crash.scenes import SCENES, Trip
 
 VICTIM = "the victim"
-_LONGEST_TIMER_SECONDS = 5.0
+_browser = Client(SERVER_NAME="localhost")
 
 
 class Folder:
@@ -37,6 +36,12 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.died_at, self.passed, self.clicked = path / "died_at", path / "passed", path / "clicked"
         self.ledger, self.log, self.outcome = path / "ledger.sqlite3", path / "log", path / "outcome.json"
+
+
+def load_pages() -> None:
+    """Once for all cells, which are forked from this process; opens no connection."""
+    _browser.handler.load_middleware()
+    reverse("inbox")
 
 
 def fork(work: Callable[[], None], log: Path) -> int:
@@ -65,7 +70,7 @@ def fork(work: Callable[[], None], log: Path) -> int:
 def victim(cell: Cell, folder: Folder) -> None:
     """Plays worker, reviewers' web process, sweeper and sender of the outbox in turn, in one thread without timers.
 
-    So boundary N is the same each time. Ends when nothing can go on by itself.
+    So boundary N is the same each time. Ends when everything is over.
     """
     how = signal.SIGKILL if cell.death == "kill" else signal.SIGSTOP
 
@@ -73,8 +78,10 @@ def victim(cell: Cell, folder: Folder) -> None:
         folder.died_at.write_text(label)
         os.kill(os.getpid(), how)
 
+    known_as(VICTIM)
     ablations.apply(cell.ablation)
     world.pid = os.getpid()
+    world.ledger.time.followed()
     boundaries = Boundaries(cell.role, cell.at, die)
     watch(boundaries)
     _name_the_outbox(boundaries)
@@ -97,14 +104,11 @@ def _name_the_outbox(boundaries: Boundaries) -> None:
 
 def _play(cell: Cell, folder: Folder, worker: Worker, boundaries: Boundaries) -> None:
     scene = SCENES[cell.scene]
-    client = Client(SERVER_NAME="localhost")
     trip = Trip(peer=cell.peer, every=cell.steps == "every", draft=ablations.draft_label(cell.ablation))
     runs.start(scene.flow, trip, requester=User.objects.get(username=REQUESTER))
     while True:
         try:
-            if not Run.objects.filter(finished_at=None).exists() or not _round(
-                client, folder, worker, boundaries
-            ):
+            if not Run.objects.filter(finished_at=None).exists() or not _round(folder, worker, boundaries):
                 return
         except DatabaseError:  # a zombie's session was ended while it slept
             if not folder.died_at.exists():
@@ -112,49 +116,28 @@ def _play(cell: Cell, folder: Folder, worker: Worker, boundaries: Boundaries) ->
             connection.close()
 
 
-def _round(client: Client, folder: Folder, worker: Worker, boundaries: Boundaries) -> bool:
-    """Each role once; False if nothing can go on by itself."""
+def _round(folder: Folder, worker: Worker, boundaries: Boundaries) -> bool:
+    """Each role once; False if nothing can go on."""
     with boundaries.within("worker"):
         claimed = worker._claim(1)
         for run in claimed:
             worker.take(run)
-    moved = len(claimed) or _click(client, folder, boundaries)
+    moved = len(claimed) or _click(folder, boundaries) or people.settle()
     with boundaries.within("sweeper"):
         moved += sweeper.sweep()
-    return bool(moved) or _wait_for_a_timer()
+    return bool(moved) or passing.on_to(world.ledger.time, passing.next_due())
 
 
-def _wait_for_a_timer() -> bool:
-    """Until the next one is due; False if there is none soon."""
-    due = Wait.objects.filter(status="open", due_at__isnull=False).order_by("due_at").first()
-    if due is None or due.due_at is None:
-        return False
-    seconds = (due.due_at - clock.now()).total_seconds()
-    if seconds > _LONGEST_TIMER_SECONDS:
-        return False
-    threading.Event().wait(max(seconds, 0) + 0.005)
-    return True
-
-
-def undecided() -> tuple[Approval, str] | None:
-    """The first open question, and the next person who has not answered it."""
-    for asked in Approval.objects.filter(wait__status="open").order_by("wait__opened_at", "wait_id"):
-        said = Decision.objects.filter(approval=asked).values_list("reviewer_name", flat=True)
-        if left := [name for name in REVIEWERS if name not in set(said)]:
-            return asked, left[0]
-    return None
-
-
-def _click(client: Client, folder: Folder, boundaries: Boundaries) -> int:
+def _click(folder: Folder, boundaries: Boundaries) -> int:
     """One reviewer approves on the page, through the real view."""
-    if (question := undecided()) is None:
+    if (question := people.undecided()) is None:
         return 0
     asked, name = question
-    client.force_login(User.objects.get(username=name))
+    _browser.force_login(User.objects.get(username=name))
     folder.clicked.write_text(f"{asked.pk} {name} {asked.digest}")
     form = {"outcome": "approved", "digest": asked.digest, "revision": asked.revision, "comment": "seen"}
     with boundaries.within("web"):
-        answer: Any = client.post(reverse("approval", args=[asked.pk]), form)
+        answer: Any = _browser.post(reverse("approval", args=[asked.pk]), form)
     if answer.status_code != 303 and not folder.died_at.exists():
         raise RuntimeError(
             f"the decision was answered by {answer.status_code}: {answer.content.decode()[:2000]}"
@@ -172,6 +155,7 @@ def rescuer(cell: Cell, ready: int, release: int) -> None:
     """
     ablations.apply(cell.ablation)
     world.pid = os.getpid()
+    world.ledger.time.followed()
     released = threading.Event()
     claim, sweep = Worker._claim, sweeper.sweep
 
@@ -183,6 +167,7 @@ def rescuer(cell: Cell, ready: int, release: int) -> None:
             return sweep(patience_seconds=patience_seconds)
         return sweeper._take_from_the_dead(patience_seconds) if cell.death == "kill" else 0
 
+    setattr(leases, "_SETTLED_SECONDS", 0)  # noqa: B010  # its sweeper has long been connected
     setattr(Worker, "_claim", _claim)  # noqa: B010
     setattr(sweeper, "sweep", _sweep)  # noqa: B010
     worker = Worker(threads=2)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +34,7 @@ class _Applied:
 
 def judge(cell: Cell, died_at: str, woke: Sequence[Arrival]) -> tuple[str, Verdict]:
     """Why, and what it is; `woke`: the calls that a zombie made after it had woken up."""
-    threading.Event().wait(max(0.0, world.ledger.all_landed_at - time.time()))
+    world.ledger.time.on(max(0.0, world.ledger.all_landed_at - world.ledger.time.now()))
     applied = [a for a in world.ledger.arrivals() if a.is_applied]
     found = [*_world(cell, applied), *_rows(applied)]
     seen = _Applied([a.key for a in applied], [a.request for a in applied])
