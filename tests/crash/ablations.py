@@ -86,10 +86,14 @@ def _another_key_per_attempt() -> None:
 
 @dataclass(frozen=True)
 class Ablation:
-    """What is taken away, and the deaths at which it must show; each by its cell and the boundary's name."""
+    """What is taken away, and the deaths at which it must show; each by its cell and the boundary's name.
+
+    `harm`: what the verdict must say then, one of these. That a run did not end is none.
+    """
 
     take_away: Callable[[], None]
     shows: Sequence[tuple[Cell, str]]
+    harm: Sequence[str]
 
 
 _LATE = Cell(peer="found", lands="late")
@@ -105,6 +109,7 @@ ABLATIONS = {
                 "worker before alone:engine.steps._transaction",
             ),
         ),
+        harm=("the application's table has", "was applied 2 times", "written while nobody held it"),
     ),
     "intent": Ablation(
         _without_the_intent,
@@ -112,6 +117,7 @@ ABLATIONS = {
             (Cell(peer="found"), "worker after peer:perform"),
             (Cell(peer="blind"), "worker after peer:perform"),
         ),
+        harm=("was applied 2 times",),
     ),
     "receipt": Ablation(
         _receipt_before_the_act,
@@ -119,18 +125,34 @@ ABLATIONS = {
             (Cell(peer="once"), "worker before peer:perform"),
             (Cell(peer="found"), "worker before peer:perform"),
         ),
+        harm=("and nothing was done",),
     ),
     "grace": Ablation(
-        _without_grace, ((_LATE, "worker arrived peer:perform"), (_LATE, "worker after peer:perform"))
+        _without_grace,
+        ((_LATE, "worker arrived peer:perform"), (_LATE, "worker after peer:perform")),
+        harm=("was applied 2 times",),
     ),
-    "none": Ablation(lambda: None, ((Cell(peer="once"), "worker before peer:perform"),)),
-    "key": Ablation(_another_key_per_attempt, ((Cell(peer="once"), "worker arrived peer:perform"),)),
+    "none": Ablation(
+        lambda: None,
+        ((Cell(peer="once"), "worker before peer:perform"),),
+        harm=("a mail went out that no reviewer saw",),
+    ),
+    "key": Ablation(
+        _another_key_per_attempt,
+        ((Cell(peer="once"), "worker arrived peer:perform"),),
+        harm=("was applied 2 times",),
+    ),
 }
 
 
 def draft_label(name: str) -> Durability:
     """How the draft, a step with random content, is labelled."""
     return "none" if name == "none" else "async"
+
+
+def harm_in(name: str, told: str) -> bool:
+    """Whether a verdict tells of what this ablation does; without one nothing is expected."""
+    return name != WHOLE and any(harm in told for harm in ABLATIONS[name].harm)
 
 
 def apply(name: str) -> None:

@@ -14,16 +14,13 @@ from django.db import OperationalError
 from approvals import clock
 from approvals.errors import ApprovalsError
 from approvals.models import Run, Wait, Worker
-from tests.crash import passing, people, verdicts
-from tests.crash.ablations import WHOLE
+from tests.crash import ablations, passing, people, verdicts
 from tests.crash.cells import Cell, Outcome
 from tests.crash.databases import end_transactions, use
 from tests.crash.peers import Ledger, world
 from tests.crash.processes import VICTIM, Folder, fork, rescuer, victim
 
 PATIENCE_SECONDS = 200.0
-_IMPATIENCE_SECONDS = 8.0
-"""Where a guard was taken away: what has gone wrong by then has, and such a run may never end."""
 _LOOK_SECONDS = 0.15
 
 
@@ -49,15 +46,14 @@ def play(cell: Cell, path: Path, database: str) -> Outcome:
         end_transactions(VICTIM)
         Worker.objects.filter(name=VICTIM).update(lease_until=clock.Now())
     os.write(release, b"g")
-    patience = PATIENCE_SECONDS if cell.ablation == WHOLE else _IMPATIENCE_SECONDS
-    see_through(folder, patience, clicked_again=bool(died_at))
+    see_through(cell, folder, clicked_again=bool(died_at))
     zombie = None
     if os.WIFSTOPPED(status):
         sent, zombie = len(world.ledger.arrivals()), dying
         os.kill(dying, signal.SIGCONT)
         _, status = os.waitpid(dying, 0)
         woke = world.ledger.arrivals()[sent:]
-        see_through(folder, patience, clicked_again=False)
+        see_through(cell, folder, clicked_again=False)
     else:
         woke = []
     why, verdict = verdicts.judge(cell, died_at, woke)
@@ -70,16 +66,19 @@ def play(cell: Cell, path: Path, database: str) -> Outcome:
     return Outcome(str(cell), verdict, why, died_at, seconds, after, passed)
 
 
-def see_through(folder: Folder, patience_seconds: float, *, clicked_again: bool) -> None:
-    """Answers what is asked, as people would, until every run is over, or for so long.
+def see_through(cell: Cell, folder: Folder, *, clicked_again: bool) -> None:
+    """Answers what is asked, as people would, until every run is over.
 
     No crash should lead to a case other than doubt: where there is one, nothing that comes after it matters.
+    Without a guard a run may never end: there it is enough that the harm is done.
     """
-    ends = time.monotonic() + patience_seconds
+    ends = time.monotonic() + PATIENCE_SECONDS
     if clicked_again and folder.clicked.exists():
         people.click_again(*folder.clicked.read_text().split())
     odd = Wait.objects.filter(kind="reconciliation", status="open").exclude(name="in doubt")
     while time.monotonic() < ends and Run.objects.filter(finished_at=None).exists() and not odd.exists():
+        if ablations.harm_in(cell.ablation, "; ".join(verdicts.problems(cell))):
+            return
         if not _answer() and not _time_passes():
             threading.Event().wait(_LOOK_SECONDS)
 

@@ -19,7 +19,7 @@ from django.db import connection
 from approvals.management.output import Progress
 from durable_app.environment import BASE_DIR
 from tests.crash import plan
-from tests.crash.ablations import ABLATIONS, WHOLE
+from tests.crash.ablations import ABLATIONS, WHOLE, harm_in
 from tests.crash.boundaries import MUST_OCCUR, MUST_OCCUR_ON, room_of
 from tests.crash.cells import Cell, Outcome
 from tests.crash.matrix import Matrix, matrix
@@ -141,7 +141,7 @@ class Report:
             self.rows.setdefault(replace(cell, at=0), Counter())[outcome.verdict] += 1
             if outcome.verdict == "broken" or (outcome.verdict == "wrong" and cell.ablation == WHOLE):
                 self.bad.append(outcome)
-            elif outcome.verdict == "wrong":
+            elif harm_in(cell.ablation, outcome.why):
                 bitten.add(cell.ablation)
         self.unbitten += [name for name in names if name not in bitten]
 

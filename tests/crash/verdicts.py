@@ -35,10 +35,7 @@ class _Applied:
 def judge(cell: Cell, died_at: str, woke: Sequence[Arrival]) -> tuple[str, Verdict]:
     """Why, and what it is; `woke`: the calls that a zombie made after it had woken up."""
     world.ledger.time.on(max(0.0, world.ledger.all_landed_at - world.ledger.time.now()))
-    applied = [a for a in world.ledger.arrivals() if a.is_applied]
-    found = [*_world(cell, applied), *_rows(applied)]
-    seen = _Applied([a.key for a in applied], [a.request for a in applied])
-    found += invariants.problems([(Effect, seen)])
+    found = problems(cell)
     had_looked = any(moment in died_at for moment in _HAD_LOOKED)
     if sent := [a.kind for a in woke if a.is_applied or not had_looked]:
         found.append(f"a zombie sent: {sent}")
@@ -47,6 +44,13 @@ def judge(cell: Cell, died_at: str, woke: Sequence[Arrival]) -> tuple[str, Verdi
         return "; ".join(found), "window" if only_window else "wrong"
     cases = sorted(Wait.objects.filter(kind="reconciliation").values_list("name", flat=True))
     return ", ".join(cases), "stopped" if cases else "correct"
+
+
+def problems(cell: Cell) -> list[str]:
+    """What is wrong as things are now, in words."""
+    applied = [a for a in world.ledger.arrivals() if a.is_applied]
+    seen = _Applied([a.key for a in applied], [a.request for a in applied])
+    return [*_world(cell, applied), *_rows(applied), *invariants.problems([(Effect, seen)])]
 
 
 def _world(cell: Cell, applied: Sequence[Arrival]) -> Iterator[str]:
