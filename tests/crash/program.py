@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.cell:
             told.play(machine, [Cell.read(text) for text in options.cell])
         elif options.ablation:
-            told.ablate(machine, options.ablation)
+            told.ablate(machine, options.ablation, (WHOLE,))
         else:
             _whole(machine, told, options)
     told.seconds = round(time.monotonic() - began, 1)
@@ -76,6 +76,8 @@ def _whole(machine: Matrix, told: Report, options: Namespace) -> None:
     exhaustive = set(plan.all_boundaries())
     cells = [c for row in rows for c in (plan.every if row in exhaustive else plan.some)(row, passed[row])]
     told.play(machine, cells)
+    if not options.row:
+        told.ablate(machine, ABLATIONS)
 
 
 class Report:
@@ -86,7 +88,7 @@ class Report:
         self.rows: dict[Cell, Counter[str]] = {}
         self.bad: list[Outcome] = []
         self.classes: Counter[str] = Counter()
-        self.boundaries: dict[Cell, int] = {}
+        self.passed: dict[Cell, Sequence[str]] = {}
         self.after: list[float] = []
         self.seconds = 0.0
         self.unbitten: list[str] = []
@@ -94,14 +96,11 @@ class Report:
 
     def census(self, machine: Matrix, rows: Iterable[Cell]) -> Mapping[Cell, Sequence[str]]:
         """Nobody dies: the boundaries of each row, in order."""
-        passed: dict[Cell, Sequence[str]] = {}
         for outcome in machine.play(rows):
-            row = Cell.read(outcome.cell)
-            passed[row] = outcome.passed
-            self.boundaries[row] = len(outcome.passed)
+            self.passed[Cell.read(outcome.cell)] = outcome.passed
             self.classes.update(room_of(label) for label in outcome.passed)
             self._take(outcome)
-        return passed
+        return self.passed
 
     def play(self, machine: Matrix, cells: Iterable[Cell]) -> list[Outcome]:
         """Plays cells and keeps what came of them."""
@@ -114,26 +113,37 @@ class Report:
         return outcomes
 
     def _take(self, outcome: Outcome) -> None:
-        row = replace(Cell.read(outcome.cell), at=0)
+        cell = Cell.read(outcome.cell)
+        row = cell.dying_at(0)
+        if (meant := self._meant(cell)) not in (None, outcome.boundary):
+            outcome = replace(outcome, verdict="broken", why=f"it should have died {meant!r}; {outcome.why}")
         self.rows.setdefault(row, Counter())[outcome.verdict] += 1
         if outcome.after_seconds is not None and row.death == "kill":
             self.after.append(outcome.after_seconds)
         if outcome.verdict in ("wrong", "broken") or (row.peer == "once" and outcome.verdict != "correct"):
             self.bad.append(outcome)
 
-    def ablate(self, machine: Matrix, names: Sequence[str]) -> None:
-        """Each ablation must turn its cells red; without it the same are not. All at once: they mostly wait."""
+    def _meant(self, cell: Cell) -> str | None:
+        """The boundary of this number where nobody died: each time the same ones must come."""
+        passed = self.passed.get(cell.dying_at(0), ())
+        return passed[cell.at - 1] if 1 <= cell.at <= len(passed) else None
+
+    def ablate(self, machine: Matrix, names: Iterable[str], beside: Sequence[str] = ()) -> None:
+        """Each ablation must turn its cells red; `beside` it (with the guard there) the same are not.
+
+        All at once: they mostly wait.
+        """
         shown = [
             (replace(row, ablation=taken), label, name)
             for name in names
             for row, label in ABLATIONS[name].shows
-            for taken in (name, WHOLE)
+            for taken in (name, *beside)
         ]
         rows = dict.fromkeys(row for row, _, _ in shown)
-        passed = {Cell.read(o.cell): o.passed for o in machine.play(rows)}
+        self.passed |= {Cell.read(o.cell): o.passed for o in machine.play(rows)}
         cells: dict[Cell, str] = {}
         for row, label, name in shown:
-            found = [n for n, there in enumerate(passed[row], 1) if there.startswith(label)]
+            found = [n for n, there in enumerate(self.passed[row], 1) if there.startswith(label)]
             cells.update({row.dying_at(n): name for n in found[-1:]})
         bitten = set()
         for outcome in machine.play(cells):
@@ -160,18 +170,26 @@ class Report:
     def table(self) -> str:
         """For people."""
         width = max((len(str(row)) for row in self.rows), default=0)
-        lines = [
-            f"{self.database}, {sum(sum(c.values()) for c in self.rows.values())} cells in {self.seconds:.0f} s"
-        ]
-        lines.append(f"{'':{width}} {'boundaries':>10} " + " ".join(f"{v:>8}" for v in VERDICTS))
-        for row, counted in self.rows.items():
-            numbers = " ".join(f"{counted[v]:>8}" for v in VERDICTS)
-            lines.append(
-                f"{str(row).removesuffix('/0'):{width}} {self.boundaries.get(row, ''):>10} {numbers}"
-            )
-        total: Counter[str] = sum(self.rows.values(), Counter())
-        lines.append(f"{'all':{width}} {'':>10} " + " ".join(f"{total[v]:>8}" for v in VERDICTS))
-        return "\n".join([*lines, *self.failures()])
+
+        def line(name: str, boundaries: object, counted: Counter[str]) -> str:
+            return f"{name:{width}} {boundaries!s:>10} " + " ".join(f"{counted[v]:>8}" for v in VERDICTS)
+
+        def lines(rows: Mapping[Cell, Counter[str]]) -> list[str]:
+            return [line(str(r)[:-2], len(self.passed.get(r, ())), rows[r]) for r in sorted(rows, key=str)]
+
+        whole = {row: counted for row, counted in self.rows.items() if row.ablation == WHOLE}
+        without = {row: counted for row, counted in self.rows.items() if row.ablation != WHOLE}
+        total: Counter[str] = sum(whole.values(), Counter())
+        return "\n".join(
+            [
+                f"{self.database}, {total.total()} cells in {self.seconds:.0f} s",
+                f"{'':{width}} {'boundaries':>10} " + " ".join(f"{v:>8}" for v in VERDICTS),
+                *lines(whole),
+                line("all", "", total),
+                *(["without a guard, where something must be wrong:", *lines(without)] if without else []),
+                *self.failures(),
+            ]
+        )
 
     def save(self, path: Path) -> None:
         """As JSON, beside what other databases have told there."""
@@ -180,7 +198,11 @@ class Report:
         told[self.database] = {
             "seconds": self.seconds,
             "rows": [
-                {"row": str(row), "boundaries": self.boundaries.get(row), **{v: counted[v] for v in VERDICTS}}
+                {
+                    "row": str(row),
+                    "boundaries": len(self.passed.get(row, ())),
+                    **{v: counted[v] for v in VERDICTS},
+                }
                 for row, counted in self.rows.items()
             ],
             "classes": dict(sorted(self.classes.items())),
