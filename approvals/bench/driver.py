@@ -73,7 +73,7 @@ def w1(database: Database, durability: str, *, n: int, threads: int, processes: 
         cpu = sum(map(_cpu_seconds, started)) - cpu
     begun = Entry.objects.filter(kind="run.claim").aggregate(at=Min("at"))["at"]
     ended = Run.objects.aggregate(at=Max("finished_at"))["at"]
-    after, steps = _settled(database), n * STEPS
+    after, steps = settled(database), n * STEPS
     seconds = (ended - begun).total_seconds()
     return {
         "ref": rate,
@@ -141,13 +141,13 @@ class _Answers:
         if self.how == "signal":
             runs.signal(run_id, "go", {})
             return time.time_ns()
-        self.reviewer = self.reviewer or _reviewer()
+        self.reviewer = self.reviewer or reviewer()
         approval = Approval.objects.only("wait_id", "digest").get(wait__run=run_id)
         decisions.decide(approval.wait_id, actor=self.reviewer, outcome="approved", digest=approval.digest)
         return time.time_ns()
 
 
-def _reviewer() -> Any:
+def reviewer() -> Any:
     from django.contrib.auth import get_user_model
     from django.contrib.auth.models import Permission
 
@@ -165,7 +165,7 @@ def _began(run_id: Any) -> int:
     return int(json.loads(entry.data))
 
 
-def _settled(database: Database) -> tuple[int, int, int]:
+def settled(database: Database) -> tuple[int, int, int]:
     """Backends report as they end; ask until nothing changes any more."""
     from django.db import connection
 

@@ -56,6 +56,12 @@ class Database:
             raise RuntimeError(f"no counters of database {self.name}")
         return int(row[0]), int(row[1]), int(row[2])
 
+    def commits(self) -> int:
+        """How many transactions have written anything, in the whole server."""
+        with psycopg.connect(self.admin_url, autocommit=True) as admin:
+            row = admin.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
+        return int(row[0]) if row else 0
+
     def size(self) -> int:
         """Bytes of our tables with their indexes."""
         with psycopg.connect(self.url, autocommit=True) as own:

@@ -1,4 +1,4 @@
-"""`manage.py bench [w1|w2|detection …]`: see approvals/bench."""
+"""`manage.py bench [w1|w2|selective|detection|overhead …]`: see approvals/bench."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from approvals.bench import detection, driver
+from approvals.bench import detection, driver, overhead, selective
 from approvals.bench.machine import Database
 
 WORKLOADS: dict[str, Callable[[Database, dict[str, Any]], driver.Row]] = {
@@ -22,11 +22,16 @@ WORKLOADS: dict[str, Callable[[Database, dict[str, Any]], driver.Row]] = {
     "w1-sync-2": lambda db, o: driver.w1(db, "sync", n=o["runs"], threads=o["threads"], processes=2),
     "w2-signal": lambda db, o: driver.w2(db, "signal", n=o["parked"], threads=o["threads"]),
     "w2-decision": lambda db, o: driver.w2(db, "decision", n=o["parked"], threads=o["threads"]),
+    "selective": lambda db, o: selective.played(db, "selective", n=o["runs"], threads=o["threads"]),
+    "selective-full": lambda db, o: selective.played(db, "full", n=o["runs"], threads=o["threads"]),
+    "overhead": lambda db, o: overhead.overhead(pairs=o["pairs"], seconds=o["seconds"], beside=o["beside"]),
     "detection-postgresql": lambda db, o: detection.detect(trials=o["trials"]),
     "detection-embedded": lambda db, o: detection.detect(trials=o["trials"]),
     "detection-lease": lambda db, o: detection.detect(trials=o["trials"], is_lock_hidden=True),
 }
-MODULES = "approvals.bench.workflows,approvals.bench.detection"
+MODULES = "approvals.bench.workflows,approvals.bench.detection,approvals.bench.agents"
+_ONCE = ("detection", "overhead")
+"""What repeats itself."""
 _SCRATCH = "approvals_bench"
 
 
@@ -39,14 +44,17 @@ class Command(BaseCommand):
         parser.add_argument(
             "workloads",
             nargs="*",
-            help=f"of {', '.join(WORKLOADS)}, or w1, w2, detection; w1 and w2 by default",
+            help=f"of {', '.join(WORKLOADS)}, or the beginning of some; w1 and w2 by default",
         )
         parser.add_argument("--reps", type=int, default=3)
-        parser.add_argument("--runs", type=int, default=500, help="of W1")
+        parser.add_argument("--runs", type=int, default=500, help="of W1 and of the twenty-turn agent")
         parser.add_argument("--parked", type=int, default=1000, help="of W2")
         parser.add_argument(
             "--trials", type=int, default=20, help="of detection, which is repeated no further"
         )
+        parser.add_argument("--pairs", type=int, default=30, help="of overhead")
+        parser.add_argument("--seconds", type=float, default=60, help="of work in one run of overhead")
+        parser.add_argument("--beside", type=int, default=5, help="pairs of overhead at once")
         parser.add_argument("--threads", type=int, default=4)
         parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
         parser.add_argument("--inside", help="(one repetition, in a process of its own)")
@@ -70,9 +78,11 @@ class Command(BaseCommand):
                 f"no workload of {options['workloads']}; there are {', '.join(WORKLOADS)}", returncode=2
             )
         found: dict[str, list[driver.Row]] = {}
-        for name in chosen:
-            repeated = 1 if name.startswith("detection") else options["reps"]
-            rows = found[name] = [self._once(url, name, options) for _ in range(repeated)]
+        for n in range(options["reps"]):  # in turn, so that all meet the same machine
+            for name in chosen:
+                if n == 0 or not name.startswith(_ONCE):
+                    found.setdefault(name, []).append(self._once(url, name, options))
+        for name, rows in found.items():
             if not options["json"]:
                 self.stdout.write(
                     f"{name}   (median, minimum – maximum of {len(rows)})\n{driver.table(rows)}\n"
@@ -83,7 +93,10 @@ class Command(BaseCommand):
     def _once(self, url: str, name: str, options: dict[str, Any]) -> driver.Row:
         scratch = Database(url, _SCRATCH)
         scratch.recreate()
-        sizes = [f"--{key}={options[key]}" for key in ("runs", "parked", "trials", "threads")]
+        sizes = [
+            f"--{key}={options[key]}"
+            for key in ("runs", "parked", "trials", "threads", "pairs", "seconds", "beside")
+        ]
         command = [sys.executable, "manage.py", "bench", "--inside", name, *sizes]
         try:
             with tempfile.TemporaryDirectory(prefix="durable-bench-") as folder:
