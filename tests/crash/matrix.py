@@ -18,7 +18,7 @@ from tests.crash.databases import Databases, databases, fill, in_child, settle_f
 from tests.crash.harness import play
 from tests.crash.processes import load_pages
 
-CELL_SECONDS = 300
+CELL_SECONDS = 1800
 """After this a cell is broken, whatever it waits for."""
 
 
