@@ -111,7 +111,7 @@ class _Call(Effect[Asked]):
     """A blind peer."""
 
     deadline = timedelta(seconds=DEADLINE_SECONDS)
-    retry = Retry(attempts=3)
+    retry = Retry(attempts=3, first_seconds=60)  # no machine is so slow that a pause is over already
 
     def perform(self, request: Asked, key: str) -> Receipt[Asked]:
         world.hook("peer:perform", "before")

@@ -110,7 +110,7 @@ def children(ctx: Context, trip: Trip) -> str:
 @workflow(name="crash-quorum", version=1)
 def quorum(ctx: Context, trip: Trip) -> str:
     """Two of three people, against a timer; the timer that loses is closed with the winner."""
-    ctx.sleep("a moment", timedelta(seconds=0.3))
+    ctx.sleep("a moment", timedelta(minutes=1))  # no machine is so slow that it has passed already
     asked = Asked(what="refund", amount_minor=99)
     question = ctx.request_approval(
         "refund?", policy="crash-two-of-three", action=asked, effect=REFUND[trip.peer], title="Refund 0.99"
