@@ -275,11 +275,12 @@ def pause(run_id: UUID, *, actor: Any, reason: str) -> None:
 
 
 def resume(run_id: UUID, *, actor: Any) -> None:
-    """Lets a paused run go on. Raises as `pause`."""
+    """Lets a paused run go on, or takes back a pause that was asked for and is not honoured yet. Raises as `pause`."""
     require(actor, "approvals.operate")
     with locked(run_id) as tx:
         waits.apply_due(tx)
-        if tx.run.status == RunStatus.RUNNING and tx.run.pause_requested_at is not None:
+        # Wherever it stands: its worker may be gone, or may have stopped it at a case, since the pause was asked for.
+        if tx.run.status not in (*RUN_FINAL, RunStatus.PAUSED) and tx.run.pause_requested_at is not None:
             tx.set(pause_requested_at=None)
             return
         if tx.run.status != RunStatus.PAUSED:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from approvals import Context, Effect, Receipt
-from approvals.engine import loop
+from approvals.engine import loop, sweeper
 from approvals.errors import (
     IllegalTransition,
     InvalidInput,
@@ -22,8 +22,8 @@ from approvals.errors import (
 )
 from approvals.models import Entry, Run, Wait
 from approvals.services import runs
-from approvals.testing import clock, crash_at, drive, peer, people
-from tests.engine.make import case, flow, kinds, ran
+from approvals.testing import clock, crash_at, drive, peer, people, wait_for
+from tests.engine.make import case, flow, kinds, ran, resume
 
 pytestmark = pytest.mark.usefixtures("checked")
 
@@ -349,6 +349,30 @@ def test_a_request_to_stop_reaches_a_run_that_suspends(ask: str) -> None:
         runs.signal(run.id, "go", 3)
         drive()
         assert runs.get(run.id).output == 3
+
+
+@flow
+def paused_meanwhile(ctx: Context, n: int) -> int:
+    if not during:
+        during.append(runs.pause(ctx.run_id, actor=None, reason="deploy"))
+        n = 1 // n
+    return ctx.wait(ctx.signal("go")).payload  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("where", ["pending", "suspended"])
+def test_a_pause_that_no_boundary_has_met_yet_is_taken_back(where: str) -> None:
+    """Since it was asked for, its worker has died, or stopped the run at a case."""
+    run = runs.start(paused_meanwhile, int(where == "pending"))
+    with crash_at("before_suspend"):
+        drive()
+    wait_for(lambda: sweeper.sweep() or runs.get(run.id).status == where)
+    runs.resume(run.id, actor=None)
+    with pytest.raises(IllegalTransition):
+        runs.resume(run.id, actor=None)
+    if where == "suspended":
+        resume(run)
+    drive()
+    assert runs.get(run.id).status == "suspended" and "run.pause" not in kinds(run)
 
 
 def test_a_worker_that_is_told_to_stop_gives_the_run_back_at_a_boundary(monkeypatch) -> None:

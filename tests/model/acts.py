@@ -190,7 +190,7 @@ class Acts:
         assert told == ("IllegalTransition" if refused else "")
 
     def resumes(self, run: Run) -> None:
-        asked = run.status == "running" and run.pause_requested_at is not None
+        asked = run.status not in RUN_FINAL and run.pause_requested_at is not None
         told = answered(runs.resume, run.pk, actor=self.who.operator)
         assert told == ("" if run.status == "paused" or asked else "IllegalTransition")
 
