@@ -16,7 +16,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import inf
 from pathlib import Path
 from typing import IO, Any
@@ -173,6 +173,8 @@ class Dead:
     name: str
     why: str
     silent_seconds: float
+    seen: tuple[datetime, int | None]
+    """Its lease and its lock as it was judged by them."""
 
 
 # After the database itself was away, every worker has a whole period to renew before its lease counts as over.
@@ -183,7 +185,7 @@ WITH judged AS (
     AND approvals_now() > pg_postmaster_start_time() + make_interval(secs => %s)) AS over
   FROM approvals_worker w
   WHERE w.stopped_at IS NULL OR w.id IN (SELECT worker_id FROM approvals_run WHERE status = 'running'))
-SELECT j.id, j.name, j.over, extract(epoch FROM approvals_now() - j.lease_until), j.lock_key
+SELECT j.id, j.name, j.over, extract(epoch FROM approvals_now() - j.lease_until), j.lease_until, j.lock_key
 FROM judged j
 WHERE j.over OR (
     j.lock_key IS NOT NULL AND j.locked_at > pg_postmaster_start_time()
@@ -209,12 +211,12 @@ def dead(patience_seconds: float = 0) -> list[Dead]:
             cursor.execute(_DEAD, [lease_seconds(), _NAMESPACE])
             rows = cursor.fetchall()
         looked = time.monotonic()
-        gone = {(i, key) for i, _, over, _, key in rows if not over}
+        gone = {(i, key) for i, _, over, _, _, key in rows if not over}
         for lock in _gone_since.keys() - gone:
             _gone_since.pop(lock, None)
         return [
-            Dead(i, name, _why(over), lease_seconds() + float(late))
-            for i, name, over, late, key in rows
+            Dead(i, name, _why(over), lease_seconds() + float(late), (until, key))
+            for i, name, over, late, until, key in rows
             if over or looked - _gone_since.setdefault((i, key), looked) >= patience_seconds
         ]
     now = clock.now()
@@ -222,13 +224,14 @@ def dead(patience_seconds: float = 0) -> list[Dead]:
     for worker in Worker.objects.filter(stopped_at=None).only("id", "name", "lease_until"):
         over = worker.lease_until <= now
         if over or _is_unlocked(worker.pk):
-            silent = lease_seconds() + (now - worker.lease_until).total_seconds()
-            found.append(Dead(worker.pk, worker.name, _why(over), silent))
+            found.append(_dead(worker, now, _why(over)))
     held_by_stopped = Worker.objects.filter(stopped_at__isnull=False, pk__in=_holders())
-    return found + [
-        Dead(w.pk, w.name, _why(True), lease_seconds() + (now - w.lease_until).total_seconds())
-        for w in held_by_stopped
-    ]
+    return found + [_dead(worker, now, _why(True)) for worker in held_by_stopped]
+
+
+def _dead(worker: Worker, now: datetime, why: str) -> Dead:
+    silent = lease_seconds() + (now - worker.lease_until).total_seconds()
+    return Dead(worker.pk, worker.name, why, silent, (worker.lease_until, None))
 
 
 def _holders() -> Any:
@@ -252,11 +255,23 @@ def _why(over: bool) -> str:
     return "its lease ran out" if over else "its process is gone"
 
 
-def bury(worker_id: UUID) -> None:
+def has_spoken(dead: Dead) -> bool:
+    """Whether it has renewed its lease, or taken its lock anew, since it was judged: then it lives.
+
+    What held up its heartbeat (a database that was away, somebody's long transaction) held up its judge too, and ends
+    for both at the same moment.
+    """
+    now = Worker.objects.filter(pk=dead.id, stopped_at=None).values_list("lease_until", "lock_key").first()
+    return now is not None and now != dead.seen
+
+
+def bury(dead: Dead) -> None:
     """After its runs were taken: it is not looked at again, and can renew nothing."""
-    Worker.objects.filter(pk=worker_id, stopped_at=None).update(stopped_at=clock.Now())
+    if has_spoken(dead):
+        return
+    Worker.objects.filter(pk=dead.id, stopped_at=None).update(stopped_at=clock.Now())
     if connection.vendor != "postgresql":
-        _lock_file(worker_id).unlink(missing_ok=True)
+        _lock_file(dead.id).unlink(missing_ok=True)
 
 
 def is_anyone_suspected() -> bool:

@@ -93,7 +93,11 @@ def _take_from_the_dead(patience_seconds: float) -> int:
     for worker in leases.dead(patience_seconds):
 
         def take(tx: Transaction, worker: leases.Dead = worker) -> bool:
-            if tx.run.status != RunStatus.RUNNING or tx.run.worker_id != worker.id:
+            if (
+                tx.run.status != RunStatus.RUNNING
+                or tx.run.worker_id != worker.id
+                or leases.has_spoken(worker)
+            ):
                 return False
             runs.lose_lease(
                 tx, why=f"worker {worker.name}: {worker.why}", noticed_after=max(worker.silent_seconds, 0)
@@ -103,7 +107,7 @@ def _take_from_the_dead(patience_seconds: float) -> int:
         held = Run.objects.filter(status=RunStatus.RUNNING, worker=worker.id)
         moved += _each("taking over", held, take)
         if not held.exists():
-            leases.bury(worker.id)
+            leases.bury(worker)
     return moved
 
 

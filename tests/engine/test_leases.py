@@ -12,7 +12,7 @@ from django.db import OperationalError, connection
 from approvals.clock import now
 from approvals.engine import leases, sweeper
 from approvals.engine.loop import Worker
-from approvals.models import Entry
+from approvals.models import Entry, Run
 from approvals.models import Worker as Row
 from approvals.services import runs
 from approvals.testing import assert_invariants, clock, drive, wait_for
@@ -58,6 +58,27 @@ def test_a_renewed_lease_is_kept() -> None:
         clock.shift(timedelta(seconds=leases.lease_seconds() - 1))
         assert lease.renew()
         assert sweeper.sweep() == 0
+    lease.drop_locks()
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_who_speaks_while_it_is_being_judged_keeps_its_run_and_its_name(holds: bool) -> None:
+    """What held up its heartbeat held up the sweeper too: both go on at the same moment."""
+    run, lease = holding()
+    if not holds:
+        Run.objects.filter(pk=run.id).update(status="pending", worker=None)
+    clock.shift(timedelta(seconds=leases.lease_seconds() + 1))
+    judge = leases.dead
+
+    def judged(patience_seconds: float) -> list[leases.Dead]:
+        found = judge(patience_seconds)
+        assert [dead.id for dead in found] == [lease.worker.pk] and lease.renew()
+        return found
+
+    with mock.patch.object(leases, "dead", judged):
+        sweeper.sweep()
+    assert status(run) == ("running" if holds else "pending")
+    assert lease.renew(), "it was not given up"
     lease.drop_locks()
 
 
