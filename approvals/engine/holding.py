@@ -21,6 +21,9 @@ from approvals.workflows import registry
 
 log = logging.getLogger(__name__)
 
+type Hold = tuple[UUID, int]
+"""A run and the fence by which it is held: a turn that was given up may still be here when the next one is."""
+
 ENDS = object()
 """What the loop of a thread returns that is needed no more."""
 
@@ -32,10 +35,10 @@ class Holding:
         self.queue_name, self.name = queue, name
         self.known = registry.known()
         self.lease: Lease | None = None
-        self.turns: dict[UUID, Turn] = {}
-        self._claimed: dict[UUID, int] = {}
-        self._suspects: set[UUID] = set()
-        self._replaced: set[tuple[UUID, int]] = set()
+        self.turns: dict[Hold, Turn] = {}
+        self._claimed: set[Hold] = set()
+        self._suspects: set[Hold] = set()
+        self._replaced: set[Hold] = set()
         self._hands = threading.Lock()
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -54,16 +57,16 @@ class Holding:
 
     def take(self, run: Run) -> None:
         """Moves one claimed run as far as it goes. Raises only Crashed (tests)."""
+        hold = (run.pk, run.fence)
         try:
             workflow = registry.resolve(run.workflow, run.version)
         except UnknownVersion as error:
-            self._give_up(run.pk, run.fence, str(error))
-            self._claimed.pop(run.pk, None)
+            self._give_up(*hold, str(error))
+            self._claimed.discard(hold)
             return
-        fence = run.fence
         try:
             turn = Turn(run, workflow)
-            self.turns[run.pk] = turn
+            self.turns[hold] = turn
             turn.stop_asked = self.stopping
             turn.execute()
         except Crashed:
@@ -73,21 +76,20 @@ class Holding:
             log.warning("run %s: %s", run.pk, why)
             if not connection.in_atomic_block:
                 connection.close()  # whatever ended the turn may lie in its session, and would end the next one too
-            self._give_up(run.pk, fence, why)
+            self._give_up(*hold, why)
             if is_interrupt(error):
                 raise
         finally:
             with self._hands:
-                if (mine := self.turns.get(run.pk)) is not None and mine.held.fence == fence:
-                    del self.turns[run.pk]  # not that of a later turn, if this one had been given up
-            if self._claimed.get(run.pk) == fence:
-                self._claimed.pop(run.pk)
+                self.turns.pop(hold, None)
+            self._claimed.discard(hold)
 
     def was_replaced(self, run: Run) -> bool:
         """Whether this turn lasted so long that another thread has taken the place of its own."""
         with self._hands:
-            is_so = (run.pk, run.fence) in self._replaced
-            self._replaced.discard((run.pk, run.fence))
+            hold = (run.pk, run.fence)
+            is_so = hold in self._replaced
+            self._replaced.discard(hold)
             return is_so
 
     def replace(self, turn: Turn) -> None:
@@ -96,11 +98,11 @@ class Holding:
     def _abandon(self, turn: Turn) -> None:
         """A thread cannot be ended from outside. Its place is not lost: a few such runs would stop this worker."""
         turn.stop_asked = True  # should it ever come back
-        key = (turn.run_id, turn.held.fence)
+        hold = (turn.run_id, turn.held.fence)
         with self._hands:
-            if self.turns.get(turn.run_id) is not turn or key in self._replaced:
+            if hold not in self.turns or hold in self._replaced:
                 return
-            self._replaced.add(key)
+            self._replaced.add(hold)
         self.replace(turn)
 
     def _give_up(self, run_id: UUID, fence: int, why: str) -> None:
@@ -162,19 +164,29 @@ class Holding:
 
     def _look_after_turns(self) -> None:
         """Requests to stop reach a turn here; a run whose turn is gone or far too long is given up."""
+        too_long = self._abandoned()
         held = Run.objects.filter(status=RunStatus.RUNNING, worker=self._lease().worker.pk)
         orphans = set()
         for run_id, fence, cancel, pause in held.values_list(
             "pk", "fence", "cancel_requested_at", "pause_requested_at"
         ):
-            turn = self.turns.get(run_id)
-            if turn is not None and turn.held.fence == fence:
+            hold = (run_id, fence)
+            if (turn := self.turns.get(hold)) is not None:
                 turn.stop_asked = turn.stop_asked or self.stopping or bool(cancel or pause)
-                if time.monotonic() - turn.started > limits().turn_seconds:
-                    self._abandon(turn)
-                    self._give_up(run_id, fence, "its turn ran past the limit")
-            elif self._claimed.get(run_id) != fence:
-                orphans.add(run_id)
-                if run_id in self._suspects:  # seen twice: not just being claimed
-                    self._give_up(run_id, fence, "its turn is gone though its worker lives")
+                if hold in too_long:
+                    self._give_up(*hold, "its turn ran past the limit")
+            elif hold not in self._claimed:
+                orphans.add(hold)
+                if hold in self._suspects:  # seen twice: not just being claimed
+                    self._give_up(*hold, "its turn is gone though its worker lives")
         self._suspects = orphans
+
+    def _abandoned(self) -> set[Hold]:
+        """The turns that ran past the limit; each has lost its thread, whoever has its run by now."""
+        limit = limits().turn_seconds
+        found = {
+            hold: turn for hold, turn in list(self.turns.items()) if time.monotonic() - turn.started > limit
+        }
+        for turn in found.values():
+            self._abandon(turn)
+        return set(found)

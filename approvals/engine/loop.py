@@ -191,7 +191,7 @@ class Worker(Holding):
             claimed = claim(worker, self.known, 1, suspects=True)
             self._looked_for_suspects, self._room_since = time.monotonic(), 0.0
             self._alone_until = time.monotonic() + _ALONE_SECONDS if claimed else 0.0
-        self._claimed.update((run.pk, run.fence) for run in claimed)
+        self._claimed |= {(run.pk, run.fence) for run in claimed}
         return claimed
 
     def _suspects_have_waited(self) -> bool:

@@ -20,6 +20,8 @@ from approvals.models import Entry, Run
 from approvals.models import Worker as Row
 from approvals.services import runs
 from approvals.testing import assert_invariants, clock, crash_at, drive, wait_for
+from approvals.transitions import locked
+from approvals.transitions import runs as run_events
 from tests.engine.make import case, kinds
 from tests.engine.shop import settle, status
 from tests.engine.workers import (
@@ -72,10 +74,11 @@ def test_a_hung_turn_is_given_up_past_the_limit_and_its_end_disturbs_no_later_on
     assert "past the limit" in Entry.objects.get(run=run.id, kind="run.lose_lease").data
     second = claimed_by(worker, run)
     later_turn = Turn(second, lingers)
-    worker.turns[run.id] = later_turn
+    worker.turns[run.id, second.fence] = later_turn
     gate.set()
     hung.join(5)
-    assert worker.turns == {run.id: later_turn} and worker._claimed == {run.id: second.fence}
+    assert worker.turns == {(run.id, second.fence): later_turn}
+    assert worker._claimed == {(run.id, second.fence)}
     assert done == [], "the hung turn went no further"
     later_turn.execute()
     assert status(run) == "completed" and done == [7]
@@ -203,4 +206,17 @@ def test_a_run_that_hangs_each_time_costs_its_worker_no_thread_and_asks_an_opera
         assert [ends(other, seconds=60) for other in others] == ["completed", "completed"]
         wait_for(lambda: Run.objects.filter(pk=run.id, waits__name="no progress").exists())
         assert status(run) == "suspended" and "past the limit" in case(run).data
+    assert_invariants()
+
+
+def test_a_body_that_hangs_costs_no_thread_either_when_its_run_was_taken_over() -> None:
+    run = runs.start(lingers, 1)
+    with limits(turn_seconds=1), working(threads=1) as worker:
+        assert entered.wait(15)
+        with locked(run.id) as tx:
+            run_events.lose_lease(tx, why="its worker was taken for dead")
+            run_events.flag_cancel(tx, actor="olaf", reason="no more")
+            run_events.cancel_unheld(tx)
+        assert ends(runs.start(count_to, 1), seconds=60) == "completed"
+        assert status(run) == "cancelled" and len(worker.turns) == 1, "it still hangs"
     assert_invariants()

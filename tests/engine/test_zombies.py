@@ -112,7 +112,7 @@ def test_a_late_heartbeat_of_a_finished_run_changes_nothing_and_says_so_once(
     with pytest.raises(LeaseLost):
         turn.enter("step")
     assert not worker.lease.renew()
-    worker.turns[run.id] = turn
+    worker.turns[run.id, turn.held.fence] = turn
     worker._look_after_turns()
     worker._give_up(run.id, turn.held.fence, "late")
     assert (Run.objects.get(pk=run.id).seq, status(run)) == (before, "completed")
