@@ -130,22 +130,27 @@ def _cancel_one(tx: Transaction) -> bool:
 def _strand() -> int:
     """Runs whose version no live worker has known for a while."""
     now = clock.now()
-    late = Run.objects.filter(
-        status=RunStatus.PENDING, ready_at__lte=now - timedelta(seconds=limits().strand_seconds)
-    )
-    if known := _known(now):
+    since = now - timedelta(seconds=limits().strand_seconds)
+    if not _known(
+        now
+    ):  # not even by whoever sweeps: all were held up together, and nobody has renewed its lease yet
+        return 0
+    late = Run.objects.filter(status=RunStatus.PENDING, ready_at__lte=since)
+    if known := _known(since):  # a worker that starts again takes less time than that
         late = late.exclude(reduce(or_, (Q(workflow=name, version=version) for name, version in known)))
     return _each("stranding", late.order_by("ready_at"), _strand_one)
 
 
-def _known(now: datetime) -> set[tuple[str, int]]:
-    """Every (workflow, version) that a live worker can continue."""
-    live = Worker.objects.filter(stopped_at=None, lease_until__gt=now).values_list("versions", flat=True)
-    return {(name, version) for versions in set(live) for name, version in json.loads(versions)}
+def _known(since: datetime) -> set[tuple[str, int]]:
+    """Every (workflow, version) that a worker can continue that lives, or lived at some time after that."""
+    workers = Worker.objects.filter(Q(stopped_at=None) | Q(stopped_at__gt=since), lease_until__gt=since)
+    versions = set(workers.values_list("versions", flat=True))
+    return {(name, version) for each in versions for name, version in json.loads(each)}
 
 
 def _strand_one(tx: Transaction) -> bool:
-    if tx.run.status != RunStatus.PENDING:
+    moved_since = tx.run.ready_at > tx.now - timedelta(seconds=limits().strand_seconds)
+    if tx.run.status != RunStatus.PENDING or moved_since:
         return False
     what = {"workflow": tx.run.workflow, "version": tx.run.version}
     open_case(tx, VERSION_UNKNOWN, tx.run.position, what)
