@@ -14,7 +14,7 @@ from approvals.engine.leases import Lease, lease_seconds
 from approvals.engine.turn import Turn
 from approvals.errors import Crashed, LeaseLost, UnknownVersion, words_of
 from approvals.limits import limits
-from approvals.models import Run
+from approvals.models import Run, statements
 from approvals.states import RunStatus
 from approvals.transitions import locked, runs
 from approvals.workflows import registry
@@ -26,6 +26,9 @@ type Hold = tuple[UUID, int]
 
 ENDS = object()
 """What the loop of a thread returns that is needed no more."""
+
+
+_LOCK_MILLISECONDS = 500
 
 
 class Holding:
@@ -122,12 +125,10 @@ class Holding:
         """Renews the lease, commits what was buffered too long, and looks after its own turns."""
         every = min(limits().buffer_seconds / 2, lease_seconds() / 3)
         next_renewal = 0.0
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                # One run whose row somebody holds for long must not cost this worker its lease.
-                cursor.execute("SET lock_timeout = '500ms'")
         while True:
             self._lease().keep_session()  # first of all: others have little patience
+            # One run whose row somebody holds for long must not cost this worker its lease.
+            statements.be_impatient(_LOCK_MILLISECONDS)
             if time.monotonic() >= next_renewal:
                 next_renewal = time.monotonic() + lease_seconds() / 3
                 self._renew()

@@ -38,7 +38,7 @@ _ROOM_SECONDS = 30.0
 """So long at most a worker that is never empty by itself takes nothing new for the sake of a suspect."""
 _ALONE_SECONDS = 60.0
 """So long a suspect has its worker for itself: what has not brought it down by then may well last for hours."""
-_LOCK_SECONDS = 2
+_LOCK_MILLISECONDS = 2000
 _NOTE_SWEEP_SECONDS = 5.0
 _RESTART_SECONDS = 0.1
 
@@ -227,13 +227,11 @@ class Worker(Holding):
     def _sweeps(self) -> None:
         lock, housekeeper = SweeperLock(), Housekeeper()
         try:
-            if connection.vendor == "postgresql":
-                with connection.cursor() as cursor:
-                    # A worker that is stopped in the middle of a transaction keeps its run, not all of them.
-                    cursor.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
             while not self._stopping.wait(SWEEP_SECONDS):
                 with lock as mine:
                     if mine:
+                        # A worker that is stopped in the middle of a transaction keeps its run, not all of them.
+                        statements.be_impatient(_LOCK_MILLISECONDS)
                         sweeper.sweep(patience_seconds=lock.patience_seconds)
                         self._note_sweep()
                         housekeeper.look()

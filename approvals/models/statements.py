@@ -66,6 +66,25 @@ def _is_spoken_to(socket: int) -> bool:
     return bool(poll.poll(0))
 
 
+_patience: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+def be_impatient(milliseconds: int) -> None:
+    """This thread waits no longer than that for what somebody else has locked. PostgreSQL's sessions forget it with
+    their end, and one that is lost in the middle of things is replaced in silence: so to be said again and again.
+
+    It costs a statement for each new session.
+    """
+    database = connections[DEFAULT_DB_ALIAS]
+    if database.vendor != "postgresql":
+        return
+    if database.connection is not None and _patience.get(database.connection) == milliseconds:
+        return
+    with database.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{milliseconds}ms'")
+    _patience[database.connection] = milliseconds
+
+
 def adapted(value: Any, database: Any) -> Any:
     """As a cursor of this database takes it."""
     if database.vendor == "postgresql":

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.db import OperationalError, connection, connections
 
 from approvals import Context, step
+from approvals.engine import sweeper
+from approvals.engine.leases import Lease
+from approvals.engine.loop import Worker
 from approvals.models import statements
 from approvals.models.trouble import is_trouble
 from approvals.testing import drive
@@ -102,3 +106,31 @@ def test_a_pool_that_has_none_left_is_the_database_s_trouble() -> None:
         first.close()
         second.close()
         first.close_pool()
+
+
+@pytest.mark.parametrize("loop", ["sweeper", "heartbeat"])
+def test_a_session_that_was_lost_in_the_middle_is_replaced_by_one_as_impatient(loop: str) -> None:
+    """A row that a stopped process holds must not hold up whoever keeps the others going."""
+    worker = Worker()
+    worker.lease = Lease(known=worker.known)
+    told: list[str] = []
+
+    def lost(**options: float) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW lock_timeout")
+            told.append(cursor.fetchone()[0])
+        connection.close()  # as a transaction does that cannot even be rolled back; whoever began it goes on
+        if len(told) == 2:
+            worker._stopping.set()
+            worker._ended.set()
+        return 0
+
+    if loop == "sweeper":
+        with mock.patch.object(sweeper, "sweep", lost):
+            worker._sweeps()
+    else:
+        with mock.patch.object(worker, "_look_after_turns", lost):
+            worker._heartbeat()
+    connection.close()
+    worker.lease.release()
+    assert told == {"sweeper": ["2s", "2s"], "heartbeat": ["500ms", "500ms"]}[loop]
