@@ -103,7 +103,8 @@ class Boundaries(Positions):
         """A replay has shown all that there is."""
         self.leave(EndOfJournal())
 
-    def _give_back(self) -> NoReturn:
+    def give_back(self) -> NoReturn:
+        """Any worker may go on from here: this one ends, or somebody asked the run to stop."""
         with self.boundary() as tx:
             runs.yield_(tx)
         self.leave(Yielded())

@@ -73,7 +73,7 @@ class Turn(Boundaries):
         if atomic != self._atomic and what not in _COUNTS:
             raise SuspendInsideTransaction(call=f"ctx.{what}", position=self.position + 1)
         if self.stop_asked and not self.replaying and self.position >= self.history.highest:
-            self._call("", "", Turn._give_back)
+            self._call("", "", Turn.give_back)
         if self._unopened and what not in _OPENS_NOTHING_ELSE:
             self._call("", "", Turn.open_now)
 
@@ -131,8 +131,9 @@ class Turn(Boundaries):
     def execute(self) -> None:
         """Settles doubt, verifies, replays and goes on until the run is parked or over.
 
-        Raises LeaseLost quietly never, Crashed (tests), and whatever the database raises: the caller
-        then gives the run up.
+        Raises Crashed (tests), Interrupted or what the database raised when that was in trouble, and
+        KeyboardInterrupt of whoever sits at the terminal: the caller then gives the run up. A lost lease ends the
+        turn in silence: the run is another worker's already.
         """
         from approvals.engine import recovery
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from approvals.engine import effects
 from approvals.engine.calls import author_of, call_of, undoing
 from approvals.engine.history import end_of
-from approvals.errors import DomainError, Stopped, Yielded
+from approvals.errors import DomainError, Stopped
 from approvals.models import Effect, Run, Wait
 from approvals.states import NOT_UNDONE, EffectStatus, WaitKind
 from approvals.transitions import runs
@@ -51,18 +51,12 @@ def unwind(turn: Turn) -> NoReturn:
             runs.begin_to_undo(tx)
     for n, row in enumerate(_to_undo(turn)):
         if n and turn.stop_asked:  # at least one a turn: to be stopped is no reason to come to nothing
-            _give_back(turn)
+            turn.give_back()
         _undo(turn, row)
     turn.reach("before_complete")
     with turn.boundary() as tx:
         runs.end_undone(tx)
     turn.leave(Stopped())
-
-
-def _give_back(turn: Turn) -> NoReturn:
-    with turn.boundary() as tx:
-        runs.yield_(tx)
-    turn.leave(Yielded())
 
 
 def _to_undo(turn: Turn) -> list[Effect]:

@@ -34,7 +34,6 @@ MUST_OCCUR = frozenset(
         ),
         *("sql:" + room for room in ("transitions.effects", "transitions.guard", "transitions.runs")),
         *(
-            "alone:journal",
             "alone:queries.sheets",
             "alone:transitions.effects",
             "sql:transitions.waits",

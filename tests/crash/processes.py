@@ -54,7 +54,6 @@ def fork(work: Callable[[], None], log: Path) -> int:
     try:
         told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(told, 2)
-        os.dup2(told, 2)
         work()
         code = 0
     except BaseException:
