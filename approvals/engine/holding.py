@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
@@ -71,7 +72,8 @@ class Holding:
             turn = Turn(run, workflow)
             self.turns[hold] = turn
             turn.stop_asked = self.stopping
-            turn.execute()
+            # What authors set in it (a precision, a time zone) ends with the turn: threads move many runs.
+            contextvars.Context().run(turn.execute)
         except Crashed:
             raise
         except BaseException as error:

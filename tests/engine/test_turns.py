@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from decimal import getcontext
 from typing import Any
 from unittest import mock
 
@@ -220,3 +221,19 @@ def test_a_body_that_hangs_costs_no_thread_either_when_its_run_was_taken_over() 
         assert ends(runs.start(count_to, 1), seconds=60) == "completed"
         assert status(run) == "cancelled" and len(worker.turns) == 1, "it still hangs"
     assert_invariants()
+
+
+@workflow(name="rounds", version=1)
+def rounds(ctx: Context, digits: int) -> int:
+    return ctx.step("set", set_digits, digits)
+
+
+def set_digits(digits: int) -> int:
+    before, getcontext().prec = getcontext().prec, digits
+    return before
+
+
+def test_what_a_body_sets_in_its_context_ends_with_its_turn() -> None:
+    one, other = runs.start(rounds, 2), runs.start(rounds, 2)
+    drive()  # one after the other, in one thread
+    assert [runs.get(one.id).output, runs.get(other.id).output] == [getcontext().prec] * 2
