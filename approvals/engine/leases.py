@@ -17,10 +17,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from io import FileIO
 from math import inf
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from uuid import UUID
+from weakref import WeakSet
 
 from django.conf import settings
 from django.db import connection, connections
@@ -49,15 +51,26 @@ def _lock_file(worker_id: UUID | str) -> Path:
     return folder / f"{worker_id}.lock"
 
 
-def _try_lock_file(path: Path) -> IO[bytes] | None:
+def _try_lock_file(path: Path) -> FileIO | None:
     """The locked file; None if another process, or another place in this one, holds it."""
-    handle = path.open("ab")
+    handle = path.open("ab", buffering=0)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         handle.close()
         return None
+    _locked.add(handle)
     return handle
+
+
+def _let_go_in_a_copy() -> None:
+    """A forked copy would keep the locks of a process that is gone, and even those that it gave back."""
+    for handle in list(_locked):
+        handle.close()
+
+
+_locked: WeakSet[FileIO] = WeakSet()
+os.register_at_fork(after_in_child=_let_go_in_a_copy)
 
 
 def _own_connection() -> Any:
@@ -81,7 +94,7 @@ class Lease:
             lease_until=now + timedelta(seconds=lease_seconds()),
             versions=json.dumps(list(known)),
         )
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
         self._session: Any = None
         self._has_session = connection.vendor == "postgresql"
         if self._has_session:
@@ -285,7 +298,7 @@ class SweeperLock:
     def __init__(self) -> None:
         self._session: Any = None
         self._since = 0.0
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
 
     @property
     def patience_seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 from unittest import mock
@@ -209,3 +210,29 @@ def test_sixty_orphans_all_finish_though_the_sweep_is_interrupted() -> None:
     drive()
     assert {status(r) for r in started} == {"completed"}
     assert_invariants()
+
+
+@pytest.mark.skipif("connection.vendor == 'postgresql'", reason="there, sessions end by themselves when idle")
+def test_a_forked_copy_keeps_no_lock_from_others() -> None:
+    _, lease = holding()
+    sweeping = leases.SweeperLock()
+    (lives_on, ends_it), (told, tells) = os.pipe(), os.pipe()
+    with sweeping as mine:
+        assert mine
+        if (copy := os.fork()) == 0:
+            os.close(ends_it)
+            os.write(tells, b".")
+            os.read(lives_on, 1)
+            os._exit(0)
+        os.read(told, 1)
+    try:
+        with leases.SweeperLock() as mine:
+            assert mine, "what was given back is free"
+        assert not leases.dead(), "its worker lives, whatever its copy let go of"
+        lease.drop_locks()
+        assert [d.id for d in leases.dead()] == [lease.worker.pk], "it is gone, though its copy lives"
+    finally:
+        os.close(ends_it)
+        os.waitpid(copy, 0)
+        for end in (lives_on, told, tells):
+            os.close(end)
