@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +19,8 @@ from django.db import connection, connections
 
 from approvals.errors import ContextMisuse, StepTimeout, StepWrites
 from approvals.models import statements
+
+log = logging.getLogger(__name__)
 
 _WORDS = "insert|update|delete|merge|replace|truncate|create|alter|drop|grant|revoke|copy|call|do|lock|vacuum|refresh"
 _BEFORE = r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*"
@@ -95,6 +99,32 @@ def _is_rolled_back() -> bool:
     return True
 
 
+@contextmanager
+def one_process() -> Iterator[None]:
+    """Ends a copy of this process that author code forked, and that comes out of it.
+
+    A copy holds the same run by the same fence, over the same connection: it would write beside this process,
+    and whoever came first would be believed.
+    """
+    here, code = os.getpid(), 1
+    try:
+        yield
+    except SystemExit as error:  # what a forked copy mostly ends with
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        raise
+    finally:
+        end_copy(of=here, code=code)
+
+
+def end_copy(*, of: int, code: int = 1) -> None:
+    """Does not return in any other process than `of`; nothing that was inherited is tidied up on the way."""
+    if os.getpid() != of:
+        log.warning(
+            "process %s was forked by author code and is no worker: it ends with %s", os.getpid(), code
+        )
+        os._exit(code)
+
+
 def call(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], timeout: timedelta | None
 ) -> Any:
@@ -127,7 +157,7 @@ def _in_thread(
 
     def work() -> None:
         try:
-            with guarded(), reading_only():
+            with one_process(), guarded(), reading_only():
                 outcome.append((True, _plain(fn, args, kwargs)))
         except BaseException as error:
             outcome.append((False, error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ class Turn(Boundaries):
         self.version, self.seed = run.version, run.seed
         self.body = ""
         self.started = time.monotonic()
+        self.process = os.getpid()
         self.handles: set[UUID] = set()
         self._atomic = (connection.in_atomic_block, len(connection.savepoint_ids))
         self.log = logging.Logger(f"{author_log.name}.{run.workflow}")
@@ -63,6 +65,7 @@ class Turn(Boundaries):
 
     def enter(self, what: str) -> None:
         """Guards every call of the context."""
+        bodies.end_copy(of=self.process)
         if self.leaving is not None:
             raise self.leaving
         if self.body:
@@ -82,7 +85,8 @@ class Turn(Boundaries):
         """While an author's body runs, the context may not be used. The database may come and go meanwhile."""
         self.body, began = what, time.monotonic()
         try:
-            yield
+            with bodies.one_process():
+                yield
         finally:
             self.body = ""
             statements.freshen(since=began)
@@ -140,7 +144,7 @@ class Turn(Boundaries):
         try:
             self.reach("claimed")
             recovery.prepare(self)
-            with bodies.guarded():
+            with bodies.guarded(), bodies.one_process():
                 output = self.workflow.fn(Context(self), self.input())
             if self.leaving is None:
                 self._complete(output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,23 @@ def _note(n: int) -> int:
 @workflow(name="spoilers-healthy", version=1)
 def healthy(ctx: Context, n: int) -> int:
     return ctx.step("note", _note, n)
+
+
+def _fork(how: str) -> str:
+    """The copy comes back first, in one way or another; what counts is what the process itself returns."""
+    if (copy := os.fork()) == 0:
+        if how == "raises":
+            raise ValueError("in the copy")
+        if how == "exits":
+            sys.exit(7)
+        return "what the copy returned"
+    return str(os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]))
+
+
+@workflow(name="spoilers-forks", version=1)
+def forks(ctx: Context, n: int) -> str:
+    ended = [ctx.step(how, _fork, how) for how in ("returns", "raises", "exits")]
+    if (copy := os.fork()) == 0:
+        ctx.step("in the copy", lambda: n)
+    os.waitpid(copy, 0)
+    return ",".join(ended)

@@ -30,18 +30,18 @@ def _have_ended(of: list[Any]) -> bool:
 def test_what_spoils_a_process_stops_for_a_person_and_everything_beside_it_ends(
     worker: Callable[..., Any], tmp_path: Path
 ) -> None:
-    spoilt = [
-        runs.start(flow, 1) for flow in (spoilers.sets_session, spoilers.leaves_open, spoilers.uses_late)
-    ]
+    flows = (spoilers.sets_session, spoilers.leaves_open, spoilers.uses_late, spoilers.forks)
+    spoilt = [runs.start(flow, 1) for flow in flows]
     beside = [runs.start(spoilers.healthy, n) for n in range(6)]
     living = worker(**HERE)  # of two threads
     wait_for(lambda: _have_ended(beside) and _have_stopped(spoilt[1]))
     after = [runs.start(spoilers.healthy, n) for n in (6, 7)]
-    wait_for(lambda: _have_ended([*after, spoilt[0], spoilt[2]]))
+    wait_for(lambda: _have_ended([*after, spoilt[0], *spoilt[2:]]))
     assert living.poll() is None
     assert "left a transaction" in case(spoilt[1]).data
     assert runs.get(spoilt[0].id).output == 1
     assert runs.get(spoilt[2].id).output == "context_misuse,context_misuse"
+    assert runs.get(spoilt[3].id).output == "1,1,7", "no copy of a process is believed"
     assert not Entry.objects.filter(kind="run.lose_lease").exists()
 
     exits = runs.start(spoilers.exits, 1)
