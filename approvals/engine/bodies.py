@@ -32,6 +32,11 @@ _WRITE = re.compile(
 )
 
 
+_ENDS = re.compile(
+    rf"{_BEFORE}(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction"
+    rf"|rollback(?!\s+(?:(?:work|transaction)\s+)?to\b))\b",
+    re.IGNORECASE,
+)
 _SESSION = re.compile(rf"{_BEFORE}(?:set|reset|pragma|discard|listen|load|attach|detach)\b", re.IGNORECASE)
 _IN_SESSION = ("set_config", "advisory_lock")
 _body = threading.local()
@@ -41,6 +46,9 @@ def _refuse_writes(execute: Any, sql: Any, params: Any, many: bool, context: Map
     text = sql if isinstance(sql, str) else str(sql)
     if _SESSION.match(text) or any(word in text for word in _IN_SESSION):
         _body.changed_session = True
+    if getattr(_body, "commits_with_entry", False) and _ENDS.match(text):
+        told = "A transaction is ended by the engine, with its entry; its body may not"
+        raise ContextMisuse.of(told, statement=text[:80])
     if not getattr(_body, "reads_only", False):
         return execute(sql, params, many, context)
     if _WRITE.search(text):
@@ -85,6 +93,19 @@ def reading_only() -> Iterator[None]:
         _end_changed_session()
     if was_open:
         raise ContextMisuse("A step left a transaction of its own open; it was rolled back")
+
+
+@contextmanager
+def committed_with_entry() -> Iterator[None]:
+    """Inside `guarded`: the body of a transaction, which may not end it (ContextMisuse), nor begin another.
+
+    Rows without their entry would be written again by the next turn; an entry without its rows never.
+    """
+    _body.commits_with_entry = True
+    try:
+        yield
+    finally:
+        _body.commits_with_entry = False
 
 
 def _is_rolled_back() -> bool:

@@ -110,7 +110,7 @@ def _transaction(
         turn.flush_due()  # the body may take long, and the heartbeat cannot commit meanwhile
         try:
             with transaction.atomic():
-                with turn.inside(f"the transaction {name!r}"):
+                with turn.inside(f"the transaction {name!r}"), bodies.committed_with_entry():
                     result = bodies.call(fn, args, kwargs, None)
                 text, value = codec.roundtrip(result, what=f"transaction {name!r}")
                 turn.reach("step_done")

@@ -279,6 +279,27 @@ def test_a_violated_constraint_is_a_failure_of_the_transaction() -> None:
     assert ran(violating).output == "IntegrityError" and Group.objects.count() == 0
 
 
+def ends_by_hand(statement: str) -> None:
+    Group.objects.create(name="g")
+    with transaction.atomic():
+        Group.objects.create(name="h")  # a savepoint is no end
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+@flow
+def ended_by_hand(ctx: Context, statement: str) -> None:
+    ctx.transaction("end", ends_by_hand, statement)
+
+
+@pytest.mark.parametrize("statement", ["COMMIT", "/* all */ Rollback", "end transaction", "BEGIN"])
+def test_a_transaction_is_not_ended_by_its_body(statement: str) -> None:
+    run = ran(ended_by_hand, statement)
+    assert "is ended by the engine" in case(run).data and statement in case(run).data
+    assert Group.objects.count() == 0
+    assert kinds(run)[2:] == ["wait.open", "run.stop"]
+
+
 @flow
 def timed_transaction(ctx: Context, n: int) -> str:
     try:
