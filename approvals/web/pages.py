@@ -72,7 +72,8 @@ def page[**P](
 
 def not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponse:
     """A page that says by which methods its address answers."""
-    told = loader.render_to_string("405.html", {"allowed": ", ".join(allowed)}, request)
+    context = {"allowed": " and ".join(allowed), "is_page": "GET" in allowed}
+    told = loader.render_to_string("405.html", context, request)
     return HttpResponseNotAllowed(allowed, told)
 
 

@@ -138,10 +138,10 @@ def test_a_form_without_its_sign_is_refused_with_a_page(db: None) -> None:
 
 def test_a_door_of_another_method_says_so_on_a_page(client: Client, db: None) -> None:
     text = told(client.get("/sign-out/"), 405)
-    assert "takes POST only" in text and "Nothing was changed" in text
+    assert "takes POST only" in text and "Nothing was changed" in text and "where a button leads" in text
     assert client.head("/sign-out/").content == b""
     text = told(client.post("/workflows/"), 405)
-    assert "takes GET, HEAD only" in text
+    assert "takes GET and HEAD only" in text and "a page to open" in text and "a button leads" not in text
 
 
 PART = b'--x\r\nContent-Disposition: form-data; name="username"\r\n\r\na\r\n'
