@@ -105,8 +105,10 @@ class RunPage:
     turns: int
     ready_at: datetime
     may: tuple[str, ...]
-    unwinding: bool
-    """What it did is being undone before it ends, or was."""
+    has_undone: bool
+    """Something that it did is undone, by its workflow or because it ended; or was to be."""
+    has_standing: bool
+    """Something that it did is not."""
     may_undo: bool
     """Whether they may cancel it, and it, or a child that it waits for, has something that can be undone."""
 
@@ -281,9 +283,12 @@ def _matches(search: str) -> Q:
 def find(viewer: Viewer, run_id: UUID, *, whole: bool = False) -> Run:
     """The row of a run that this person sees, its values where they are short or `whole`. Raises NotFound."""
     parent = access.runs(viewer).filter(pk=OuterRef("parent_run"))
-    done = Effect.objects.filter(run=OuterRef("pk"), status__in=_DONE, kind__in=effects.undoable())
+    did = Effect.objects.filter(run=OuterRef("pk"), compensates=None)
+    stands, undone = did.filter(status__in=_DONE), did.filter(status=EffectStatus.COMPENSATED)
+    done = stands.filter(kind__in=effects.undoable())
     rows = access.runs(viewer).defer("input", "output")
     rows = rows.annotate(parent_is_seen=Exists(parent), has_done=Exists(done))
+    rows = rows.annotate(stands=Exists(stands), undone=Exists(undone))
     for name in ("input", "output"):
         size = f"{name}_chars"
         short = When(**{f"{size}__lte": WHOLE_CHARS}, then=F(name))
@@ -312,7 +317,8 @@ def page_of(viewer: Viewer, run: Any, open_waits: Sequence[Wait]) -> RunPage:
         turns=run.fence,
         ready_at=run.ready_at,
         may=may,
-        unwinding=bool(run.unwinding),
+        has_undone=bool(run.unwinding) or run.undone,
+        has_standing=run.stands,
         may_undo="cancel" in may and (run.has_done or any(w.kind == WaitKind.CHILD for w in open_waits)),
     )
 

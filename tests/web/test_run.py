@@ -12,13 +12,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from approvals import Context, Failed, workflow
 from approvals.models import Effect as Row
 from approvals.models import Entry, Run
 from approvals.queries import runs_pages
 from approvals.services import runs
 from approvals.testing import People, assert_invariants, drive, people
 from tests.admin.conftest import staff
-from tests.engine.undo import Flight, trip, world
+from tests.engine.undo import Flight, Hotel, booking, trip, world
 
 from . import run_flows as flows
 from .page import Page
@@ -340,3 +341,29 @@ def test_what_was_done_is_undone_on_request_and_only_offered_where_there_is_some
     assert "undone, with the key" in told and "undoing undo.flight done" in told
     assert "Cancelled. What it had done was undone first" in told
     assert_invariants()
+
+
+@workflow(name="web-changed-its-mind", version=1)
+def changed_its_mind(ctx: Context, books_again: bool) -> None:
+    """Undoes by itself, and fails all the same."""
+    booking(ctx, Flight)
+    ctx.compensate("no seat")
+    if books_again:
+        booking(ctx, Hotel)
+    raise Failed("no visa")
+
+
+@pytest.mark.parametrize(
+    ("flow", "given", "told"),
+    [
+        (changed_its_mind, False, "Failed. What it had done was undone first."),
+        (changed_its_mind, True, "Failed. Some of what it had done was undone, some stays as it is"),
+        (trip("stays", Flight, compensate=False), 1, "Failed. What it has done in the world stays as it is."),
+        (trip("on", Flight, ends="undoes"), 1, "What was undone on the way is in the journal."),
+    ],
+)
+def test_its_end_says_whether_what_it_did_was_undone(olaf: Client, flow: Any, given: Any, told: str) -> None:
+    world.clear()
+    run = runs.start(flow, given)
+    drive()
+    assert told in words(olaf.get(url(run)))
