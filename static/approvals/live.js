@@ -57,8 +57,11 @@
       return;
     }
     if (answer.ok || answer.status === 404) signedIn();
-    if (answer.status === 200) take(name, await answer.text());
+    if (answer.status === 200 && isPage(answer)) take(name, await answer.text());
   }
+
+  // Never the bytes of a file that somebody gave: they could be written as a part.
+  const isPage = (answer) => answer.headers.get("content-type")?.startsWith("text/html");
 
   function take(name, text) {
     const holder = document.createElement("template");

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -19,3 +21,15 @@ def test_it_is_saved_and_the_page_stays_as_it_was(browse, site, javascript):
     assert saved.value.suggested_filename == "letter.txt"
     assert saved.value.path().read_text().endswith("A line to be kept")
     expect(vera.get_by_label("Comment")).to_have_value("I am reading it")
+
+
+def test_bytes_that_look_like_a_part_of_a_page_are_no_part_of_it(browse, site):
+    rita: Page = browse("rita")
+    planted = '<nav data-part="rail" data-version="99999999999999999999">planted</nav>'
+    sent = {"body": planted, "content_type": "application/octet-stream"}
+    rita.route(re.compile(r"[?&]part=rail"), lambda route: route.fulfill(**sent))
+    with rita.expect_response(re.compile(r"[?&]part=rail")) as told:
+        rita.goto("/runs/")
+    told.value.finished()
+    rita.evaluate("new Promise((done) => setTimeout(done))")  # who waited for these bytes had its turn
+    expect(rita.get_by_text("planted")).to_have_count(0)
