@@ -22,7 +22,7 @@ from durable_app.environment import BASE_DIR
 from tests.browser import teller
 
 FLOWS = "tests.browser.flows"
-READY_SECONDS, END_SECONDS = 60, 25
+READY_SECONDS, END_SECONDS = 300, 60
 # Ends the product when its standard input closes, so also when the test runner was killed and can end nothing.
 KEEPER = (
     'exec 3<&0; "$@" </dev/null 3<&- & site=$!; (cat <&3 >/dev/null; kill "$site" 2>/dev/null) & wait "$site"'
