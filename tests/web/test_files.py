@@ -122,7 +122,9 @@ def test_what_was_changed_or_is_gone_is_said_and_not_handed_out(vera: Client, pr
     assert answer.status_code == 409 and "not the file that was recorded" in told
     assert "forged" not in answer.content.decode() and "U+202E" not in told  # `put` made the name safe
     assert f'href="{proof}"' in answer.content.decode()
-    assert "<script" not in answer.content.decode()  # it would fetch parts from here, where the file may be again
+    assert (
+        "<script" not in answer.content.decode()
+    )  # it would fetch parts from here, where the file may be again
 
 
 def test_a_storage_that_is_away_and_a_file_that_is_too_large(
