@@ -354,7 +354,8 @@ def test_a_request_to_stop_reaches_a_run_that_suspends(ask: str) -> None:
 @flow
 def paused_meanwhile(ctx: Context, n: int) -> int:
     if not during:
-        during.append(runs.pause(ctx.run_id, actor=None, reason="deploy"))
+        during.append("asked")
+        runs.pause(ctx.run_id, actor=None, reason="deploy")
         n = 1 // n
     return ctx.wait(ctx.signal("go")).payload  # type: ignore[no-any-return]
 
