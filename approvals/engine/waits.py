@@ -22,10 +22,10 @@ from approvals.types import Decision, DecisionRecord, Expired, Fired, Message, S
 from approvals.workflows import effects as authoring
 from approvals.workflows import values
 from approvals.workflows.handles import Handle
+from approvals.workflows.registry import Workflow
 
 if TYPE_CHECKING:
     from approvals.engine.turn import Turn
-    from approvals.workflows.registry import Workflow
 
 Read = Callable[[Closed], Any]
 
@@ -70,8 +70,11 @@ def _fired(closed: Closed) -> Fired:
     return Fired(datetime.fromisoformat(closed.value["at"]))
 
 
-def child(turn: Turn, name: str, workflow: Workflow[Any, Any], input: Any) -> Handle[Any]:
+def child(turn: Turn, name: str, workflow: Any, input: Any) -> Handle[Any]:
     """Starts a child run; its row, its first entry and the wait for it are one transaction."""
+    if not isinstance(workflow, Workflow):
+        told = "A child is named by its workflow itself, as @workflow made it"
+        raise ContextMisuse.of(told, call="ctx.child", name=name, found=repr(workflow)[:80])
     entries = turn.at("child", name)
 
     def read(closed: Closed) -> Any:

@@ -15,7 +15,7 @@ from approvals.errors import ChildFailed
 from approvals.models import Entry, Outbox, Run, Wait
 from approvals.services import runs
 from approvals.testing import clock, crash_at, decide, drive, people
-from tests.engine.make import flow, kinds, ran
+from tests.engine.make import case, flow, kinds, ran
 
 pytestmark = pytest.mark.usefixtures("checked")
 
@@ -175,3 +175,13 @@ def test_a_crash_starts_one_child_and_loses_no_answer(point: str) -> None:
         drive()
     drive()
     assert runs.get(run.id).output == ["Sum", "8"] and Run.objects.count() == 2
+
+
+@flow
+def asks_by_name(ctx: Context, n: int) -> None:
+    ctx.child("one", "children.child", n)  # type: ignore[arg-type]
+
+
+def test_a_child_is_no_name() -> None:
+    told = json.loads(case(ran(asks_by_name)).data)
+    assert told["code"] == "context_misuse" and "'children.child'" in told["message"]
