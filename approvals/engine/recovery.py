@@ -364,4 +364,8 @@ def _verify_later(turn: Turn, row: Effect) -> None:
         )
     with turn.boundary() as tx:
         suspended = effects.park_on_timer(tx, turn, row, name, _VERIFY_AGAIN_SECONDS[tries])
+        if (
+            not suspended
+        ):  # somebody asked the run to stop, and may think better of it: nothing is verified yet
+            tx.set(verify_due=True)
     turn.left(suspended)

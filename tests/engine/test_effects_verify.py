@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from approvals import CHANGED, MISSING, UNKNOWN, Context, Effect, Receipt, workflow
+from approvals.engine.loop import Worker
 from approvals.models import Effect as Row
 from approvals.models import Wait
 from approvals.services import runs
@@ -30,6 +31,7 @@ from tests.engine.shop import (
     settle,
     status,
 )
+from tests.engine.workers import claimed_by
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -203,6 +205,28 @@ def test_it_goes_on_by_itself_when_it_can_be_told_again() -> None:
         assert status(run) == "suspended"
         later(seconds=11)
         assert status(run) == "completed"
+        assert_invariants()
+
+
+def test_a_pause_that_is_taken_back_lets_nothing_go_on_unverified() -> None:
+    with peer(Verifiable):
+        run, worker = bought(), Worker(threads=1)
+
+        def asked_meanwhile(*of: Any) -> Any:
+            runs.pause(run.id, actor=None, reason="deploy")
+            return UNKNOWN
+
+        runs.signal(run.id, "go", 1)
+        with mock.patch.object(Verifiable, "verify", asked_meanwhile):
+            worker.take(claimed_by(worker, run))
+        assert status(run) == "pending" and worker.lease is not None
+        worker.lease.release()
+        runs.resume(run.id, actor=None)
+        with reads(UNKNOWN) as verify:
+            drive()
+            assert verify.call_count == 1 and status(run) == "suspended"
+        later(seconds=11)
+        assert status(run) == "completed" and row(run).status == "verified"
         assert_invariants()
 
 
