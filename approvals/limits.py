@@ -34,7 +34,8 @@ class Limits:
     turn_seconds: float = 86_400
     """How long one turn may hold a run; a hung thread must not hold it for ever."""
     turns_lost: int = 5
-    """Turns lost in a row without a newly completed position, before an operator is asked."""
+    """Turns lost in a row without a newly completed position, before an operator is asked. From 3 on, a run that was
+    lost twice is tried alone first, so that those that merely shared its worker are not asked about."""
     buffer_seconds: float = 1
     """How long a result of an `async` step may wait for its commit."""
     effect_grace_seconds: float = 5

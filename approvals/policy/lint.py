@@ -65,7 +65,7 @@ def _reach(policy: Policy) -> Iterator[str]:
         elif taken == cells[index]:
             told = ", ".join(f"rules[{j}]" for j in before)
             yield f"rules[{index}]: can never match, because {told} without `when` take all that it matches"
-        elif rule.automatic and {risk for _, risk in cells[index]} == {"high"}:
+        elif rule.automatic and {risk for _, risk in cells[index] - taken} == {"high"}:
             yield f"rules[{index}].automatic: never for risk high, so this rule could only deny; say deny: true"
 
 

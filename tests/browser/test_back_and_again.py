@@ -107,4 +107,4 @@ def test_a_run_is_started_once_by_a_double_click_and_its_page_starts_none(browse
     rita.reload()
     expect(rita).to_have_url(re.compile(RUN))
     found = site.manage("runs", "list")["items"]
-    assert [run["input"]["to"] for run in found].count(to) == 1
+    assert [run["input"]["to"] for run in found if run["workflow"] == "browser-letter"].count(to) == 1

@@ -90,7 +90,9 @@ def test_an_older_answer_never_replaces_a_newer_one(browse, site):
     answers = [old, newer]
     vera.route(
         re.compile(r"[?&]part=buttons"),
-        lambda route: route.fulfill(body=answers.pop(0) if answers else newer),
+        lambda route: route.fulfill(
+            body=answers.pop(0) if answers else newer, content_type="text/html; charset=utf-8"
+        ),
     )
     vera.evaluate(NOTE_WHAT_IS_SHOWN)
     while answers:  # requests are coalesced: two events may well be one of them

@@ -25,7 +25,7 @@ from approvals.testing import clock, crash_at, drive, people
 from approvals.transitions import runs as run_events
 from approvals.workflows import registry
 from tests.emptying import empty
-from tests.model.flows import POLICY, Errand
+from tests.model.flows import ONE_YES, Errand
 from tests.model.memory import Memory
 from tests.model.world import world
 
@@ -67,7 +67,7 @@ class Acts:
         empty()
         world.clear()
         self.who = people()
-        policies.load(POLICY)
+        policies.load(ONE_YES)
         self.runs: list[Any] = []
         self.keys: dict[tuple[str, str], tuple[Any, Errand]] = {}
         self.memory = Memory(world)

@@ -12,7 +12,7 @@ from approvals import Context, step, workflow
 from approvals.errors import ChildFailed, EffectRefused, Failed, NotApproved, StepFailed
 from tests.model.world import GUARDED, PLAIN, Order
 
-POLICY = {
+ONE_YES = {
     "slug": "model-two",
     "rules": [{"stages": [{"needed": 2, "from": ["group:reviewers"]}]}],
     "respond_within": "2h",

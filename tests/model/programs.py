@@ -18,7 +18,7 @@ from approvals import Context, Handle, Retry, step, workflow
 from approvals.errors import ChildFailed, EffectRefused, Failed, NotApproved, StepFailed
 from tests.model.world import GUARDED, PLAIN, Order
 
-POLICY = {
+ONE_YES = {
     "slug": "model-one",
     "rules": [{"stages": [{"needed": 1, "from": ["group:reviewers"]}]}],
     "respond_within": "2h",

@@ -15,7 +15,7 @@ from approvals.states import NOT_UNDONE
 from tests.emptying import empty
 from tests.model.budget import examples
 from tests.model.playing import Play, Schedule, play
-from tests.model.programs import POLICY, Program, program, programs, undoing
+from tests.model.programs import ONE_YES, Program, program, programs, undoing
 from tests.model.world import world
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -39,7 +39,7 @@ def test_no_crash_and_no_lost_answer_changes_what_a_program_does(
 ) -> None:
     empty()
     world.clear()
-    policies.load(POLICY)
+    policies.load(ONE_YES)
     oracle = play(flow, asked, Schedule())
     assert all(case.name == NOT_UNDONE for case in oracle.cases), oracle.cases
     for schedule in faults:

@@ -2,4 +2,4 @@
 
 from durable_app.settings import *  # noqa: F403
 
-APPROVALS_LIMITS = {"body_bytes": 1_000_000, "turns_lost": 2}
+APPROVALS_LIMITS = {"body_bytes": 1_000_000, "turns_lost": 3}

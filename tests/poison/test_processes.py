@@ -52,7 +52,7 @@ def test_what_spoils_a_process_stops_for_a_person_and_everything_beside_it_ends(
         wait_for(lambda: process.poll() is not None or _have_stopped(exits))  # noqa: B023
     wait_for(lambda: _have_ended(more))
     assert case(exits).name == "no progress"
-    assert Entry.objects.filter(run=exits.id, kind="run.lose_lease").count() == 2
+    assert Entry.objects.filter(run=exits.id, kind="run.lose_lease").count() == 3
     noted = [line.split()[0] for line in (tmp_path / "lines").read_text().splitlines()]
     assert sorted(set(noted)) == [str(n) for n in range(10)]
     assert_invariants()
