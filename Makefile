@@ -18,9 +18,11 @@ demo: runtime ## Run the main job, kill its worker on the way, decide, and end
 
 # What the second half of `test` leaves out, and why: see the file.
 ONCE := $(wildcard $(shell sed '/^\#/d' tests/once.txt))
+# Tests wait for processes, browsers and locks half of their time.
+WORKERS := $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))
 test: lint ## Check everything: lint, the suite on SQLite and in Chromium, the suite on PostgreSQL and Redis
-	$(EMBEDDED) $(PY) tests/services.py --chromium $(PY) -m pytest -n auto
-	$(PY) tests/services.py $(PY) -m pytest -n auto $(ONCE:%=--ignore=%)
+	$(EMBEDDED) $(PY) tests/services.py --chromium $(PY) -m pytest -n $(WORKERS)
+	$(PY) tests/services.py $(PY) -m pytest -n $(WORKERS) $(ONCE:%=--ignore=%)
 
 bench: dev ## Measure beside the database's own commit rate (BENCH="w1 --reps 3")
 	$(PY) tests/services.py --durable $(PY) manage.py bench $(BENCH)

@@ -25,8 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    if "postgresql" in settings.DATABASES["default"]["ENGINE"]:
-        return
-    left_out = [item for item in items if item.get_closest_marker("postgres")]
+    other = "sqlite" if "postgresql" in settings.DATABASES["default"]["ENGINE"] else "postgres"
+    left_out = [item for item in items if item.get_closest_marker(other)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]

@@ -212,7 +212,7 @@ def test_sixty_orphans_all_finish_though_the_sweep_is_interrupted() -> None:
     assert_invariants()
 
 
-@pytest.mark.skipif("connection.vendor == 'postgresql'", reason="there, sessions end by themselves when idle")
+@pytest.mark.sqlite
 def test_a_forked_copy_keeps_no_lock_from_others() -> None:
     _, lease = holding()
     sweeping = leases.SweeperLock()

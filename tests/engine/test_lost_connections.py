@@ -94,7 +94,7 @@ def test_a_pool_that_has_none_left_is_the_database_s_trouble() -> None:
     pool = {"min_size": 0, "max_size": 1, "timeout": 0.2}
     pooled = {**own, "OPTIONS": {**own["OPTIONS"], "pool": pool}}
     made: Any = type(connections["default"])
-    first, second = (made(pooled, alias="pooled") for _ in range(2))
+    first, second = (made(pooled, alias="default") for _ in range(2))
     try:
         first.ensure_connection()
         with pytest.raises(OperationalError) as none_left:

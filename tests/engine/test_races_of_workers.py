@@ -160,7 +160,7 @@ def test_a_worker_stopped_in_a_transaction_keeps_its_run_from_the_sweeper_and_no
     stuck, free = runs.start(naps, 1), runs.start(naps, 2)
     drive()
     clock.shift(timedelta(hours=2))
-    with mock.patch("approvals.engine.loop._LOCK_SECONDS", 1), held_run(stuck):
+    with mock.patch("approvals.engine.loop._LOCK_MILLISECONDS", 1_000), held_run(stuck):
         worker = Worker(threads=1)
         worker.start()
         try:
