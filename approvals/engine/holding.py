@@ -114,7 +114,7 @@ class Holding:
         """The run goes to whoever claims it next; if even that fails, the end of the lease says so."""
         try:
             if not connection.in_atomic_block:
-                connection.close_if_unusable_or_obsolete()  # (of the heartbeat)
+                connection.close_if_unusable_or_obsolete()  # the heartbeat comes here, too, and its own may be gone
             with locked(run_id) as tx:
                 if tx.run.status == RunStatus.RUNNING and tx.run.fence == fence:
                     runs.lose_lease(tx, why=why)
